@@ -9,11 +9,13 @@ score; the exit status is 1 if a test failed that `DIFFERS` does not list.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -81,8 +83,12 @@ def setup_test_class(request):
 """
 
 
-def run_tests(tests: Path, address: str, report: Path) -> None:
-    """Run the tests in a copy of ``tests``, and write the results to ``report`` as JUnit's XML."""
+def run_tests(tests: Path, address: str, report: Path) -> int:
+    """Run the tests in a copy of ``tests``, and write the results to ``report`` as JUnit's XML.
+
+    Returns:
+        The status of pytest.
+    """
     environment = os.environ | {"KAFKA_ADDRESS": address, "KAFKA_VERSION": KAFKA_VERSION}
     with tempfile.TemporaryDirectory(prefix="splashdam-aiokafka-") as folder:
         copy = Path(folder) / "tests"
@@ -91,24 +97,25 @@ def run_tests(tests: Path, address: str, report: Path) -> None:
         command = [sys.executable, "-m", "pytest", *(f"tests/{name}" for name in TESTS), "-q", "--tb=short"]
         command += ["-p", "no:asyncio", "-p", "no:trio", "-p", "no:splashdam", "-W", "ignore"]
         command += ["-m", "not ssl", "--timeout", "60", "--junitxml", str(report)]
-        subprocess.run(command, cwd=folder, env=environment, check=False)
+        return subprocess.run(command, cwd=folder, env=environment, check=False).returncode
 
 
-def main(argv: list[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if a test failed for no known reason."""
-    if len(argv) != 1:
-        print("usage: python -m lab.aiokafka_suite CHECKOUT", file=sys.stderr)
-        return 2
-    tests = Path(argv[0]) / "tests"
+    parser = argparse.ArgumentParser(prog="python -m lab.aiokafka_suite", description=__doc__)
+    parser.add_argument("checkout", type=Path, metavar="CHECKOUT", help="of aiokafka's repository")
+    tests = parser.parse_args(arguments).checkout / "tests"
+    if lacking := [name for name in TESTS if not (tests / name).is_file()]:
+        parser.error(f"no checkout of aiokafka: {tests / lacking[0]} is missing")
     with tempfile.TemporaryDirectory(prefix="splashdam-suites-") as folder:
         broker = Broker(Path(folder) / "data", Path(folder) / "broker.log", SETTINGS)
         report = Path(folder) / "aiokafka.xml"
         broker.start()
         try:
-            run_tests(tests, broker.address, report)
+            status = run_tests(tests, broker.address, report)
         finally:
             broker.kill()
-        counts, surprises = score(report, DIFFERS)
+        counts, surprises = score(report, DIFFERS, status)
     for name, why in DIFFERS.items():
         print(f"differs: {name}: {why}")
     for name in surprises:
@@ -119,4 +126,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -1,22 +1,25 @@
 """Writes the tables of docs/reference/contract.md: every behaviour through every client, on every cluster.
 
-``python -m lab.contract_page run NAME JAVA`` checks one cluster, and stores the results in
-``build/contract``. NAME is ``embedded``, or a version of Kafka whose jars are in ``KAFKA_JARS``; JAVA is the
-version of Kafka whose Java clients take part. ``python -m lab.contract_page page NAME…`` writes the page from
-stored results; its status is 1 if a behaviour is broken. `make contract` does both.
+``python -m lab.contract_page run CLUSTER NEWEST`` checks one cluster, and stores the results in
+``build/contract``. CLUSTER is ``embedded``, or a version of Kafka whose jars are in ``KAFKA_JARS``; NEWEST is
+the version of Kafka whose Java clients take part. ``python -m lab.contract_page page CLUSTER…`` writes the
+page from stored results; its status is 1 if a behaviour is broken, 2 if there are no results. `make contract`
+does both.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from support.kafka.contract_clusters import contract_cluster
+from support.kafka.kafka_jars import why_missing
 
 from lab import ROOT
 from lab.drivers.toolchains import all_drivers
@@ -32,6 +35,11 @@ from splashdam.wire.messages.api_versions import ApiVersionsRequest
 
 PAGE = ROOT / "docs" / "reference" / "contract.md"
 KEPT = ROOT / "build" / "contract"
+JAVA = "java"
+
+
+class NoResultsError(Exception):
+    """There is nothing to write of a cluster; the message says why."""
 
 
 def run(name: str, java_version: str) -> None:
@@ -65,8 +73,7 @@ def ranges_at(address: str) -> dict[int, tuple[int, int]]:
 
 def kept_ranges(name: str) -> dict[int, tuple[int, int]]:
     """Load the stored answer of `ranges_at` for a cluster."""
-    found = json.loads((KEPT / f"{name}-ranges.json").read_text())
-    return {int(key): (first, last) for key, (first, last) in found.items()}
+    return {int(key): (first, last) for key, (first, last) in _stored(f"{name}-ranges").items()}
 
 
 def kept(name: str) -> list[Result]:
@@ -74,9 +81,25 @@ def kept(name: str) -> list[Result]:
     behaviours = {each.name: each for each in all_behaviours()}
     return [
         Result(behaviours[behaviour], client, Verdict(verdict), why, seconds)
-        for behaviour, client, verdict, why, seconds in json.loads((KEPT / f"{name}.json").read_text())
+        for behaviour, client, verdict, why, seconds in _stored(name)
         if behaviour in behaviours
     ]
+
+
+def _stored(stem: str) -> Any:
+    path = KEPT / f"{stem}.json"
+    try:
+        return json.loads(path.read_text())
+    except OSError as error:
+        raise NoResultsError(f"{path}: {error.strerror}; `make contract` stores results there") from None
+    except ValueError:
+        raise NoResultsError(f"{path} is broken: remove it, and run `make contract`") from None
+
+
+def missing_clients(results: Sequence[Result]) -> list[str]:
+    """Return the clients that took part in none of these results, because they are not installed."""
+    there = {each.client.partition(" ")[0] for each in results}
+    return [each for each in (*PYTHON_CLIENTS, *all_drivers(()), JAVA) if each not in there]
 
 
 def write(names: Sequence[str]) -> int:
@@ -84,8 +107,14 @@ def write(names: Sequence[str]) -> int:
 
     Returns:
         The status of the command: 1 if a behaviour is broken on a cluster.
+
+    Raises:
+        NoResultsError: a cluster has no results; the page stays as it is.
     """
     results = {name: kept(name) for name in names}
+    for name, found in results.items():
+        if not found:
+            raise NoResultsError(f"the stored results of {name} are empty: run `make contract`")
     parts = {
         "behaviours": across(results),
         "requests": ranges_table({name: kept_ranges(name) for name in names}),
@@ -100,12 +129,38 @@ def write(names: Sequence[str]) -> int:
     PAGE.write_text(text)
     verdicts = Counter(each.verdict for found in results.values() for each in found)
     counts = ", ".join(f"{verdicts[each]} {each.value}" for each in Verdict if verdicts[each])
-    print(f"contract: on {' and '.join(names)}: {counts}")
+    lacking = sorted({client for found in results.values() for client in missing_clients(found)})
+    without = f"; without {', '.join(lacking)}" if lacking else ""
+    print(f"contract: on {' and '.join(names)}: {counts}{without}")
     return int(verdicts[Verdict.BROKEN] > 0)
 
 
+def _why_not(cluster: str) -> str | None:
+    if not os.environ.get("KAFKA_JARS"):
+        return "KAFKA_JARS is not set: it names the folder with Kafka's jars, which `make kafka` fetches"
+    return None if cluster == "embedded" else why_missing(cluster)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return 1 if a behaviour is broken."""
+    parser = argparse.ArgumentParser(prog="python -m lab.contract_page", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run", help="check one cluster, and store the results")
+    runs.add_argument("cluster", metavar="CLUSTER", help="`embedded`, or a version of Kafka")
+    runs.add_argument("newest", metavar="NEWEST", help="the version of Kafka's Java clients")
+    pages = commands.add_parser("page", help="write the page from stored results")
+    pages.add_argument("clusters", metavar="CLUSTER", nargs="+", help="as for `run`")
+    given = parser.parse_args(arguments)
+    if given.command == "run":
+        if why := _why_not(given.cluster):
+            parser.error(why)
+        run(given.cluster, given.newest)
+        return 0
+    try:
+        return write(given.clusters)
+    except NoResultsError as error:
+        parser.error(str(error))
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "run":
-        run(sys.argv[2], sys.argv[3])
-    else:
-        raise SystemExit(write(sys.argv[2:]))
+    raise SystemExit(main())

@@ -14,6 +14,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
@@ -25,6 +26,7 @@ from lab.producers.process import Producers
 from lab.trial import (
     Verdict,
     add_minutes,
+    need_linux,
     pause_range,
     run_trial,
     shown_for,
@@ -41,23 +43,25 @@ def endurance(options: argparse.Namespace, folder: Path, console: Console) -> Ve
         Curve("memory of the broker", BROKER_MAY_GROW_BYTES),
     )
     verdict = Verdict()
-    broker.start()
-    producers = Producers(broker.address, folder, rate=options.rate, seed=options.seed)
+    curves = [memory]
     try:
-        _send(broker, producers, memory, options=options, verdict=verdict, console=console)
-        verdict.violations += producers.finish()
-        verdict.facts += [*producers.facts, ("memory of the broker", memory.drawn())]
-        if "taken" in producers.last:
-            _check(broker, producers.last["taken"], folder, verdict, console)
+        with ExitStack() as running:
+            running.callback(broker.kill)
+            broker.start()
+            producers = Producers(broker.address, folder, rate=options.rate, seed=options.seed)
+            running.callback(producers.kill)
+            curves.insert(0, producers.curve)
+            _send(broker, producers, memory, options=options, verdict=verdict, console=console)
+            verdict.violations += producers.finish()
+            verdict.facts += [*producers.facts, ("memory of the broker", memory.drawn())]
+            if "taken" in producers.last:
+                _check(broker, producers.last["taken"], folder, verdict, console)
     except BrokerDied as error:
         verdict.violations.append(f"the broker ended by itself: {error}")
-    finally:
-        producers.kill()
-        broker.kill()
     output = broker.last_output()
     if output:
         verdict.violations.append(f"the broker wrote: {output}")
-    verdict.violations += producers.curve.violations() + memory.violations()
+    verdict.violations += [text for curve in curves for text in curve.violations()]
     return verdict
 
 
@@ -162,8 +166,7 @@ def main() -> int:
     )
     add_minutes(parser, 10)
     options = parser.parse_args()
-    if not Path("/proc/self/statm").exists():
-        parser.error("this needs Linux: it reads memory and descriptors from /proc")
+    need_linux(parser, "it reads memory and descriptors from /proc")
     return run_trial("endurance", endurance, options)
 
 

@@ -19,22 +19,35 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import attrs
 from rich.console import Console
 from rich.table import Table
 
 from lab import ROOT
+from lab.trial import CANNOT_RUN
 
 STATE = ROOT / "build" / "judges.json"
 PAGE = ROOT / "docs" / "reference" / "contract.md"
 BEGIN, END = "<!-- judges: make judges -->\n", "<!-- end of judges -->\n"
 PASSED, FAILED, NOT_HERE = "passed", "failed", "not possible here"
 PYTEST = r"\d+ (passed|failed|error)"
+REMEDIES = {
+    "java": "a JDK, version 17 or later (Debian: openjdk-17-jdk-headless)",
+    "javac": "a JDK, version 17 or later (Debian: openjdk-17-jdk-headless)",
+    "mvn": "Maven (Debian: maven)",
+    "gcc": "gcc (Debian: gcc)",
+    "node": "Node.js (Debian: nodejs)",
+    "npm": "npm (Debian: npm)",
+    "go": "Go (Debian: golang-go)",
+    "krb5-config": "Kerberos' headers (Debian: libkrb5-dev)",
+    "krb5kdc": "a KDC of Kerberos (Debian: krb5-kdc krb5-admin-server krb5-user)",
+}
+"""What to install for a program that is not on the path."""
 _KEPT_LINES = 200
 _INTERRUPTED = 130
 
@@ -60,7 +73,11 @@ class Judge(NamedTuple):
     def missing(self) -> str:
         """Return why the judge cannot run on this machine; empty if it can."""
         lacking = [program for program in self.needs if shutil.which(program) is None]
-        return f"{' and '.join(lacking)} not on the path" if lacking else ""
+        if not lacking:
+            return ""
+        remedies = dict.fromkeys(REMEDIES[program] for program in lacking if program in REMEDIES)
+        install = f"; install {', '.join(remedies)}" if remedies else ""
+        return f"{' and '.join(lacking)} not on the path{install}"
 
 
 JUDGES = (
@@ -70,7 +87,7 @@ JUDGES = (
         "contract",
         "every behaviour, client and cluster",
         ("make", "contract"),
-        ("java", "mvn"),
+        ("java", "javac", "mvn", "node", "npm", "go"),
         r"^contract: ",
     ),
     Judge("spark-connector", "Spark's own connector", ("make", "spark-connector"), ("java", "mvn"), PYTEST),
@@ -80,10 +97,16 @@ JUDGES = (
     Judge("simulate", "faults in virtual time", ("make", "simulate"), (), r"runs from .* failed"),
     Judge("storm", "three brokers under faults", ("make", "storm"), (), r"^storm: "),
     Judge("soak", "small disks for two hours", ("make", "soak"), (), r"^soak: "),
-    Judge("every-write", "each write fails", ("make", "every-write"), (), r"^every-write: "),
+    Judge(
+        "every-write",
+        "each write fails",
+        ("make", "every-write"),
+        (),
+        r"^every-write: .* runs of a process",
+    ),
     Judge("kill-points", "killed at single calls", ("make", "kill-points"), ("gcc",), r"^kill-points: \d"),
     Judge("endurance", "a broker killed every few seconds", ("make", "endurance"), (), r"^endurance: "),
-    Judge("fuzz", "hostile requests", ("make", "fuzz"), (), r"rounds, .* requests"),
+    Judge("fuzz", "hostile requests", ("make", "fuzz"), (), r"rounds, [1-9]\d* requests"),
     Judge("chaos", "killed ingests", ("make", "pipeline-chaos"), ("java",), r"^(verified|violated): "),
     Judge(
         "cluster",
@@ -128,19 +151,26 @@ class Court:
 
     def __init__(self, judges: Sequence[Judge], state: Path, commit: str, console: Console) -> None:
         self.judges = judges
-        self.rulings = {name: Ruling(**kept) for name, kept in _read(state).items()}
+        self.rulings = _read(state)
         self._state = state
         self._commit = commit
         self._console = console
 
     def run(self, only: Sequence[str] = ()) -> int:
-        """Run the judges that have not passed on this commit, or those named; return 1 if one fails."""
+        """Run the judges that have not passed on this commit, or those named.
+
+        Returns:
+            The status of the command: 1 if one fails, 2 if one that was named cannot run here.
+        """
         wanted = [each for each in self.judges if each.name in only or not (only or self._has_passed(each))]
         for judge in wanted:
             self.rulings[judge.name] = self._rule(judge)
             self._keep()
         self.show()
-        return int(any(self.rulings[each.name].outcome == FAILED for each in wanted))
+        outcomes = {self.rulings[each.name].outcome for each in wanted}
+        if FAILED in outcomes:
+            return 1
+        return CANNOT_RUN if only and NOT_HERE in outcomes else 0
 
     def show(self) -> None:
         """Print each judge's last ruling."""
@@ -159,8 +189,10 @@ class Court:
         """Return the last complete run as a section of Markdown.
 
         Raises:
-            ValueError: a judge has not run on this commit.
+            ValueError: a judge has not run on this commit, or the code has no commit.
         """
+        if self._commit.endswith("+"):
+            raise ValueError("uncommitted code has no name: commit, then run make judges")
         left = [each.name for each in self.judges if not self._is_current(each)]
         if left:
             raise ValueError(f"not complete on {self._commit}: {', '.join(left)}; run `make judges`")
@@ -211,7 +243,11 @@ class Court:
 
 
 def product_commit() -> str:
-    """Return the commit that last changed the product's code, with ``+`` if it is changed since."""
+    """Return the commit that last changed the product's code, with ``+`` if it is changed since.
+
+    Raises:
+        ValueError: this is no checkout of git.
+    """
     rooms = sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "lab")
     paths = [*rooms, "pyproject.toml"]
     commit = _git("log", "-1", "--format=%h", "--", *paths)
@@ -219,13 +255,26 @@ def product_commit() -> str:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else str(error)
+        raise ValueError(f"the judges name the commit that they judge, and git says: {said}") from None
     return done.stdout.strip()
 
 
-def _read(state: Path) -> Mapping[str, Mapping[str, Any]]:
-    found: Mapping[str, Mapping[str, Any]] = json.loads(state.read_text()) if state.exists() else {}
-    return found
+def _read(state: Path) -> dict[str, Ruling]:
+    """Return the stored rulings.
+
+    Raises:
+        ValueError: the file is broken.
+    """
+    if not state.exists():
+        return {}
+    try:
+        return {name: Ruling(**kept) for name, kept in json.loads(state.read_text()).items()}
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError(f"{state} has no rulings of judges: remove it") from None
 
 
 def _run(command: Sequence[str], log: Path) -> tuple[int, Sequence[str]]:
@@ -257,23 +306,26 @@ def main(
     state: Path = STATE,
     page: Path = PAGE,
 ) -> int:
-    """Run the command; return 1 if a judge failed, 2 if there is no complete run to write."""
+    """Run the command; return 1 if a judge failed, 2 if one cannot run or there is no page to write."""
     parser = argparse.ArgumentParser(prog="python -m lab.judges", description=__doc__)
     parser.add_argument("--list", action="store_true", help="print the table and run nothing")
-    parser.add_argument(
-        "--only", metavar="NAME,…", default="", help="run these judges, even if they have passed"
-    )
+    parser.add_argument("--only", metavar="NAME,…", help="run these judges, even if they have passed")
     parser.add_argument(
         "--page", action="store_true", help="write the last complete run into docs/reference/contract.md"
     )
     given = parser.parse_args(arguments)
-    only = [name for name in given.only.split(",") if name]
+    only = [name for name in (given.only or "").split(",") if name]
+    if given.only is not None and not only:
+        parser.error("--only names no judge")
     unknown = set(only) - {each.name for each in judges}
     if unknown:
         parser.error(
             f"no judge {', '.join(sorted(unknown))}; there are {', '.join(each.name for each in judges)}"
         )
-    court = Court(judges, state, product_commit(), _console())
+    try:
+        court = Court(judges, state, product_commit(), _console())
+    except ValueError as error:
+        parser.error(str(error))
     if given.list:
         court.show()
         return 0

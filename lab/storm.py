@@ -22,6 +22,7 @@ from lab.producers.process import Producers
 from lab.trial import (
     Verdict,
     add_minutes,
+    need_linux,
     pause_range,
     run_trial,
     shown_for,
@@ -191,8 +192,10 @@ def main() -> int:
     parser = trial_parser(
         "storm", __doc__, rate=1500, pause=1.5, pause_help="mean seconds between two faults"
     )
-    add_minutes(parser, 5)
-    return run_trial("storm", storm, parser.parse_args())
+    add_minutes(parser, 10)
+    options = parser.parse_args()
+    need_linux(parser)
+    return run_trial("storm", storm, options)
 
 
 if __name__ == "__main__":

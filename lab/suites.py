@@ -9,6 +9,7 @@ score; the status is 1 if a test failed that is not listed.
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -50,6 +51,9 @@ DIFFERS = {
 }
 """Tests that fail for a known reason."""
 
+_RUN_TO_THE_END = (0, 1)
+"""Statuses of pytest: all passed, some failed."""
+
 # The source distribution lacks these files, though its tests import them. With a broker that runs already
 # they have nothing to do.
 _MISSING_FILES = {
@@ -83,8 +87,12 @@ def fetched() -> Path:
     return folder
 
 
-def run_kafka_python(address: str, report: Path) -> None:
-    """Run kafka-python's integration tests on a broker; write the results to ``report`` as JUnit's XML."""
+def run_kafka_python(address: str, report: Path) -> int:
+    """Run kafka-python's integration tests on a broker; write the results to ``report`` as JUnit's XML.
+
+    Returns:
+        The status of pytest.
+    """
     environment = os.environ | {
         "KAFKA_URI": f"kafka://{address}",
         "KAFKA_VERSION": KAFKA_VERSION,
@@ -94,16 +102,24 @@ def run_kafka_python(address: str, report: Path) -> None:
     command += ["-o", "addopts=", "-o", "log_level=ERROR", "--timeout", "120", "--junitxml", str(report)]
     for name in LEFT_OUT:
         command += ["--ignore", f"test/integration/{name}.py"]
-    subprocess.run(command, cwd=fetched(), env=environment, check=False)
+    return subprocess.run(command, cwd=fetched(), env=environment, check=False).returncode
 
 
-def score(report: Path, differs: Collection[str]) -> tuple[Counter[str], list[str]]:
+def score(report: Path, differs: Collection[str], status: int) -> tuple[Counter[str], list[str]]:
     """Count the outcomes of a report, and list the tests that failed and are not known to differ.
 
-    A suite of which no test passes has judged nothing: that counts as a failure.
+    A suite of which no test passes has judged nothing: that counts as a failure. So does one that pytest did
+    not run to its end, of which there may be no report.
+
+    Args:
+        report: JUnit's XML.
+        differs: names of tests that fail for a known reason.
+        status: of pytest.
     """
     counts: Counter[str] = Counter()
-    surprises = []
+    surprises = [] if status in _RUN_TO_THE_END else [f"pytest ended with status {status}"]
+    if not report.exists():
+        return counts, surprises or ["there is no report"]
     for case in ElementTree.parse(report).iter("testcase"):
         name = case.get("name", "")
         kinds = {child.tag for child in case}
@@ -120,15 +136,16 @@ def score(report: Path, differs: Collection[str]) -> tuple[Counter[str], list[st
 
 def main() -> int:
     """Run the command; return 1 if a test failed for no known reason."""
+    argparse.ArgumentParser(prog="python -m lab.suites", description=__doc__).parse_args()
     with tempfile.TemporaryDirectory(prefix="splashdam-suites-") as folder:
         broker = Broker(Path(folder) / "data", Path(folder) / "broker.log", SETTINGS)
         report = Path(folder) / "kafka-python.xml"
         broker.start()
         try:
-            run_kafka_python(broker.address, report)
+            status = run_kafka_python(broker.address, report)
         finally:
             broker.kill()
-        counts, surprises = score(report, DIFFERS)
+        counts, surprises = score(report, DIFFERS, status)
     for name, why in {**LEFT_OUT, **DIFFERS, **UNSHIPPED}.items():
         print(f"left out: {name}: {why}")
     for name in surprises:

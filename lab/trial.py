@@ -22,10 +22,19 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from lab import ROOT
+from lab.arguments import positive
 from splashdam.cli.exiting import exit_status, signals_interrupt
+
+PROC = Path("/proc/self/statm")
+CANNOT_RUN = 2
+"""Status of a trial that is refused, as argparse ends with it."""
 
 STEP_SECONDS = 0.1
 """How often a trial that waits shows its progress; memory is sampled once a second."""
+
+
+class RefusedError(Exception):
+    """The trial cannot be run like this; the message is one sentence for the user."""
 
 
 @attrs.define
@@ -61,16 +70,24 @@ def trial_parser(
         "--seed", type=int, default=0, help="seed of the random choices; timing differs between runs (0)"
     )
     if rate is not None:
-        parser.add_argument("--rate", type=float, default=rate, help=f"records per second in all ({rate:g})")
+        parser.add_argument(
+            "--rate", type=positive, default=rate, help=f"records per second in all ({rate:g})"
+        )
     if pause is not None:
-        parser.add_argument("--pause", type=float, default=pause, help=f"{pause_help} ({pause:g})")
+        parser.add_argument("--pause", type=positive, default=pause, help=f"{pause_help} ({pause:g})")
     parser.add_argument("--data", type=Path, help="keep all files in this new folder")
     return parser
 
 
 def add_minutes(parser: argparse.ArgumentParser, minutes: float) -> None:
     """Add ``--minutes``, for trials of any length."""
-    parser.add_argument("--minutes", type=float, default=minutes, help=f"minutes of sending ({minutes:g})")
+    parser.add_argument("--minutes", type=positive, default=minutes, help=f"minutes of sending ({minutes:g})")
+
+
+def need_linux(parser: argparse.ArgumentParser, why: str = "it finds processes and ports in /proc") -> None:
+    """End with a usage error if this is no Linux."""
+    if not PROC.exists():
+        parser.error(f"this needs Linux: {why}")
 
 
 def run_trial(name: str, trial: Trial, options: argparse.Namespace, console: Console | None = None) -> int:
@@ -90,6 +107,9 @@ def run_trial(name: str, trial: Trial, options: argparse.Namespace, console: Con
     except KeyboardInterrupt as interrupt:
         print("interrupted", file=sys.stderr)
         return exit_status(interrupt)
+    except RefusedError as refused:
+        print(f"python -m lab.{name}: error: {refused}", file=sys.stderr)
+        return CANNOT_RUN
     if verdict.facts:
         table = Table(show_header=False, box=None)
         for fact in verdict.facts:
@@ -104,7 +124,10 @@ def run_trial(name: str, trial: Trial, options: argparse.Namespace, console: Con
 @contextmanager
 def _folder(name: str, kept: Path | None) -> Iterator[Path]:
     if kept is not None:
-        kept.mkdir(parents=True)
+        try:
+            kept.mkdir(parents=True)
+        except OSError as error:
+            raise RefusedError(f"--data {kept}: no new folder can be made there: {error.strerror}") from None
         yield kept.resolve()
         return
     prefix = f"splashdam-{name.replace('_', '-')}-"

@@ -8,6 +8,7 @@ end.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -33,6 +34,7 @@ FUZZ_SECONDS = "30"
 
 def main() -> None:
     """Build, test and fuzz; exit with a message at the first failure."""
+    chosen = _chosen_tests()
     libraries = [_library(name) for name in ("libasan.so", "libubsan.so", "libstdc++.so.6")]
     BUILD.mkdir(parents=True, exist_ok=True)
     for module, source in SOURCES.items():
@@ -49,9 +51,25 @@ def main() -> None:
     for module in SOURCES:
         used = f"import {module} as twin; assert twin.__file__ == {str(_built(module))!r}, twin.__file__"
         _run([sys.executable, "-c", used], environment)
-    for chosen in [sys.argv[1:]] if sys.argv[1:] else [[*TESTS, "-k", THREADS], [WRITING_TESTS]]:
-        _run([sys.executable, "-m", "pytest", "-o", "timeout=900", *chosen], environment)
+    for tests in [chosen] if chosen else [[*TESTS, "-k", THREADS], [WRITING_TESTS]]:
+        _run([sys.executable, "-m", "pytest", "-o", "timeout=900", *tests], environment)
     _run([sys.executable, "-m", "lab.fuzzing.records", "--seconds", FUZZ_SECONDS], environment)
+
+
+def _chosen_tests() -> list[str]:
+    """Return the arguments for pytest, the first of which is a path of tests; none for the usual ones."""
+    parser = argparse.ArgumentParser(
+        prog="python tools/sanitize.py", description=__doc__, usage="%(prog)s [-h] [TESTS [ARGUMENT …]]"
+    )
+    parser.add_argument("tests", nargs="?", metavar="TESTS", help="path of tests, below the root")
+    parser.add_argument("more", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="further ones of pytest")
+    given = parser.parse_args()
+    if given.tests is None:
+        return []
+    for each in (given.tests, *(more for more in given.more if more.startswith("tests/"))):
+        if not (ROOT / each.partition("::")[0]).exists():
+            parser.error(f"{each}: there is no such test")
+    return [given.tests, *given.more]
 
 
 def _library(name: str) -> str:

@@ -30,10 +30,11 @@ import attrs
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from lab.arguments import positive, positive_int
 from lab.every_write import in_memory, in_process
 from lab.failing_calls.library import NoLibraryError, compiled
 from lab.failing_calls.strace import Strace, why_not
-from lab.trial import Verdict, run_trial
+from lab.trial import RefusedError, Verdict, run_trial
 
 _Point = tuple[str, int]
 """A kind of failure, and the number of the operation that fails."""
@@ -41,41 +42,66 @@ _Point = tuple[str, int]
 
 def every_write(options: argparse.Namespace, folder: Path, console: Console) -> Verdict:
     """Make the runs, and return the verdict."""
-    verdict, made = Verdict(), []
+    verdict, made, points = Verdict(), [], 0
     if options.only != "process":
-        made.append(_in_memory(options, verdict, console))
+        chosen = _memory_points(options)
+        points += len(chosen)
+        made.append(_in_memory(chosen, verdict, console))
     if options.only != "memory":
         try:
             library = compiled(folder)
         except NoLibraryError as error:
             made.append(f"none of a process ({error})")
         else:
-            made.append(_in_process(options, library, folder, verdict, console))
+            drawn, seen = _drawn(options, library, folder / "no-failure", verdict)
+            points += len(drawn)
+            made.append(
+                _in_process(options, drawn, library=library, folder=folder, verdict=verdict, console=console)
+                + f" ({seen})"
+            )
+    if not points and (options.at or options.kind):
+        raise RefusedError(f"no operation is as --kind and --at say: {', '.join(made)}")
     broken = len(verdict.violations)
     verdict.closing = f"every-write: {', '.join(made)}, {broken} promises broken (seed {options.seed})"
     return verdict
 
 
-def _in_memory(options: argparse.Namespace, verdict: Verdict, console: Console) -> str:
-    kinds = [options.kind] if options.kind else list(in_memory.KINDS)
-    numbers = [options.at] if options.at else range(1, in_memory.count_operations() + 1)
-    points = [(kind, number) for kind in kinds if kind in in_memory.KINDS for number in numbers]
+def _is_wanted(options: argparse.Namespace, point: _Point) -> bool:
+    return options.kind in (None, point[0]) and options.at in (None, point[1])
+
+
+def _memory_points(options: argparse.Namespace) -> list[_Point]:
+    numbers = range(1, in_memory.count_operations() + 1)
+    points = [(kind, number) for kind in in_memory.KINDS for number in numbers]
+    return [point for point in points if _is_wanted(options, point)]
+
+
+def _in_memory(points: Sequence[_Point], verdict: Verdict, console: Console) -> str:
     for kind, number in _shown("in memory", points, verdict, console):
         found = in_memory.run_once(kind, number - 1)
         verdict.violations += [f"in memory, {kind} at operation {number}: {each}" for each in found]
     return f"{len(points):,} runs in memory"
 
 
-def _in_process(
-    options: argparse.Namespace, library: Path, folder: Path, verdict: Verdict, console: Console
-) -> str:
-    points, seen = _process_points(library, folder / "no-failure", verdict)
-    drawn = [
-        (kind, number)
-        for kind, number in points
-        if options.kind in (None, kind) and options.at in (None, number)
-    ]
+def _drawn(
+    options: argparse.Namespace, library: Path, folder: Path, verdict: Verdict
+) -> tuple[list[_Point], str]:
+    """Return the points of a process in random order, and the text of `_process_points`."""
+    points, seen = _process_points(library, folder, verdict)
+    drawn = [point for point in points if _is_wanted(options, point)]
     random.Random(options.seed).shuffle(drawn)
+    return drawn, seen
+
+
+def _in_process(
+    options: argparse.Namespace,
+    drawn: Sequence[_Point],
+    *,
+    library: Path,
+    folder: Path,
+    verdict: Verdict,
+    console: Console,
+) -> str:
     until = float("inf") if options.all or options.at else time.monotonic() + options.minutes * 60
     made = 0
     for kind, number in _shown("of a process", drawn, verdict, console, until):
@@ -91,7 +117,7 @@ def _in_process(
         if not run.violations:
             shutil.rmtree(run_folder)
         made += 1
-    return f"{made:,} of {len(drawn):,} runs of a process ({seen})"
+    return f"{made:,} of {len(drawn):,} runs of a process"
 
 
 def _process_points(library: Path, folder: Path, verdict: Verdict) -> tuple[list[_Point], str]:
@@ -134,8 +160,10 @@ def main() -> int:
     parser.add_argument("--only", choices=("memory", "process"), help="only these runs")
     kinds = sorted({*in_memory.KINDS, *in_process.KINDS})
     parser.add_argument("--kind", choices=kinds, help="only this kind of failure")
-    parser.add_argument("--at", type=int, help="only the operation, or call, of this number, from 1 on")
-    parser.add_argument("--minutes", type=float, default=10, help="time for the runs of a process (10)")
+    parser.add_argument(
+        "--at", type=positive_int, help="only the operation, or call, of this number, from 1 on"
+    )
+    parser.add_argument("--minutes", type=positive, default=10, help="time for the runs of a process (10)")
     parser.add_argument("--all", action="store_true", help="make all runs of a process, which takes hours")
     parser.add_argument("--seed", type=int, default=0, help="of the order of the runs of a process (0)")
     parser.add_argument("--data", type=Path, help="keep the files of broken runs in this new folder")

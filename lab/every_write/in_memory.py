@@ -7,11 +7,11 @@ import random
 from contextlib import AbstractAsyncContextManager, suppress
 
 import attrs
-import trio
 from trio.testing import MockClock
 
 from lab.every_write.workload import Books, Clients, Workload, broker_config, look
 from lab.simulator.simulation import deterministic
+from lab.trio_runs import first_of, run_interruptible
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.net.memory import MemoryNetwork
@@ -51,7 +51,7 @@ class Runner:
         clock = MockClock(autojump_threshold=0)
         with suppress(PowerCutError), deterministic(seed=0):
             try:
-                trio.run(self._work, clock, clock=clock)
+                run_interruptible(self._work, clock, clock=clock)
             except* PowerCutError:
                 pass
 
@@ -59,7 +59,7 @@ class Runner:
         """Open the directory with a new broker, and compare it with the books."""
         clock = MockClock(autojump_threshold=0)
         try:
-            trio.run(self._look, clock, is_power_cut, clock=clock)
+            run_interruptible(self._look, clock, is_power_cut, clock=clock)
         except BaseException as error:
             if isinstance(first_of(error), KeyboardInterrupt):
                 raise
@@ -88,13 +88,6 @@ class Runner:
             files=self.files,
             config=broker_config(housekeeping_ms=_HOUSEKEEPING_MS),
         )
-
-
-def first_of(error: BaseException) -> BaseException:
-    """Return the first error of a group."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def shown(error: BaseException) -> str:

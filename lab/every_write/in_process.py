@@ -22,10 +22,11 @@ import trio
 from click.testing import CliRunner
 
 from lab.broker_process import Broker, BrokerDied
-from lab.every_write.in_memory import first_of, shown
+from lab.every_write.in_memory import shown
 from lab.every_write.workload import Books, Clients, Workload, broker_config, look
 from lab.failing_calls.library import WRITES, Call, Failure, calls_in, preloading
 from lab.failing_calls.strace import Strace
+from lab.trio_runs import first_of, run_interruptible
 from splashdam.cli.broker.verify_log import verify_log
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.net.clock import SystemClock
@@ -124,7 +125,7 @@ def _first_life(
         return broker.status
     try:
         clock = SystemClock()
-        trio.run(_work, broker, books, patience_ms, clock, clock=clock)
+        run_interruptible(_work, broker, books, patience_ms, clock, clock=clock)
         if broker.status is None:
             with suppress(subprocess.TimeoutExpired):
                 broker.terminate()
@@ -191,7 +192,7 @@ def _next_life(data: Path, books: Books) -> list[str]:
     """Open the directory with a broker in this process, then verify it; return what is wrong."""
     clock = SystemClock()
     try:
-        trio.run(_look, data, books, clock, clock=clock)
+        run_interruptible(_look, data, books, clock, clock=clock)
     except BaseException as error:
         if isinstance(first_of(error), KeyboardInterrupt):
             raise

@@ -26,6 +26,7 @@ from support.broker.cluster_kit import NODES, open_cluster
 from support.broker.loop_watch import LoopWatch, UncountedFiles
 from trio.testing import MockClock
 
+from lab.arguments import positive, positive_int
 from lab.fuzzing.hostile_requests import RequestMaker
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.transactions.metadata import TransactionState
@@ -399,9 +400,11 @@ def _hunt(kind: str, seed: int, requests: int) -> Session:
 
 def main() -> int:
     """Play rounds of all kinds until the time is over, or until the first finding."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=5, help="length of the run (5)")
-    parser.add_argument("--requests", type=int, default=150, help="number of requests in a round (150)")
+    parser = argparse.ArgumentParser(prog="python -m lab.fuzzing.broker", description=__doc__)
+    parser.add_argument("--minutes", type=positive, default=5, help="length of the run (5)")
+    parser.add_argument(
+        "--requests", type=positive_int, default=150, help="number of requests in a round (150)"
+    )
     parser.add_argument("--seed", type=int, help="play only the round of this seed")
     parser.add_argument("--kind", choices=KINDS, help="kind of brokers of that round, with --seed")
     asked = parser.parse_args()

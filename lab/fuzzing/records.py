@@ -15,12 +15,13 @@ import time
 from support.record.record_kit import mutated, read_by_both
 
 from lab import ROOT
+from lab.arguments import positive
 
 
 def main() -> int:
     """Mutate the corpus, and mutants that are readable, until the time is over; return 1 for a finding."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=30)
+    parser = argparse.ArgumentParser(prog="python -m lab.fuzzing.records", description=__doc__)
+    parser.add_argument("--seconds", type=positive, default=30)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     asked = parser.parse_args()
     twins = tuple(

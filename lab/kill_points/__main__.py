@@ -17,6 +17,7 @@ import argparse
 import random
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import attrs
@@ -31,7 +32,15 @@ from lab.kill_points.reassignments import Brokers, Reassignment, ReassignmentWit
 from lab.ledger import ISOLATIONS, compared_with_log
 from lab.producers.process import Producers
 from lab.soak.cluster_process import BROKERS
-from lab.trial import Verdict, add_minutes, run_trial, shown_for, trial_parser, verified_directory
+from lab.trial import (
+    Verdict,
+    add_minutes,
+    need_linux,
+    run_trial,
+    shown_for,
+    trial_parser,
+    verified_directory,
+)
 
 _COMPACTED_RATE = 200
 _END_SECONDS = 300
@@ -85,11 +94,15 @@ class KillPoints:
         mine = self.folder / "one-broker"
         mine.mkdir()
         broker = Broker(mine / "data", mine / "broker.log", one_broker.PROPERTIES)
-        broker.start()
         versions = CompactedOnce(broker.address, _COMPACTED_RATE, self.options.seed)
-        versions.start()
-        producers = Producers(broker.address, mine, rate=self.options.rate, seed=self.options.seed)
-        try:
+        with ExitStack() as running:
+            running.callback(self._include_versions, versions)
+            running.callback(broker.kill)
+            broker.start()
+            running.callback(versions.ending.set)
+            versions.start()
+            producers = Producers(broker.address, mine, rate=self.options.rate, seed=self.options.seed)
+            running.callback(producers.kill)
             self._kill(broker, (Compaction(broker, versions), Move(broker, self._dice())), producers)
             versions.ending.set()
             versions.join(_END_SECONDS)
@@ -97,14 +110,6 @@ class KillPoints:
             self._compare(broker.address, producers, mine)
             if status := broker.terminate():
                 self.verdict.violations.append(f"the broker ended with status {status} on SIGTERM")
-        finally:
-            versions.ending.set()
-            producers.kill()
-            broker.kill()
-            self.verdict.violations += versions.violations
-            self.verdict.facts += [
-                (f"{versions.name}: {what}", f"{count:,}") for what, count in versions.counts.items()
-            ]
         for path in one_broker.directories_of(broker.data):
             self.verdict.include(verified_directory(path))
         self._look_for_tracebacks(broker.output())
@@ -114,18 +119,17 @@ class KillPoints:
         mine = self.folder / "three-brokers"
         mine.mkdir()
         brokers = Brokers(mine / "data", mine / "brokers.log")
-        brokers.start()
-        brokers.create_topic()
-        actions = (Reassignment(brokers, self._dice()), ReassignmentWithoutOne(brokers, self._dice()))
-        producers = Producers(brokers.address, mine, rate=self.options.rate, seed=self.options.seed)
-        try:
+        with ExitStack() as running:
+            running.callback(brokers.kill)
+            brokers.start()
+            brokers.create_topic()
+            actions = (Reassignment(brokers, self._dice()), ReassignmentWithoutOne(brokers, self._dice()))
+            producers = Producers(brokers.address, mine, rate=self.options.rate, seed=self.options.seed)
+            running.callback(producers.kill)
             self._kill(brokers, actions, producers)
             self._compare(brokers.address, producers, mine)
             if status := brokers.terminate():
                 self.verdict.violations.append(f"the cluster ended with status {status}")
-        finally:
-            producers.kill()
-            brokers.kill()
         for node in range(1, BROKERS + 1):
             self.verdict.include(verified_directory(brokers.data / f"broker-{node}"))
         self._look_for_tracebacks((mine / "brokers.log").read_text())
@@ -149,6 +153,12 @@ class KillPoints:
                 killing.run(actions, self.seconds)
             finally:  # what was found counts, also if a broker could not start
                 self._include(killing, names)
+
+    def _include_versions(self, versions: CompactedOnce) -> None:
+        self.verdict.violations += versions.violations
+        self.verdict.facts += [
+            (f"{versions.name}: {what}", f"{count:,}") for what, count in versions.counts.items()
+        ]
 
     def _include(self, killing: Killing, names: Sequence[str]) -> None:
         self.verdict.violations += killing.violations
@@ -179,7 +189,9 @@ def main() -> int:
     parser = trial_parser("kill_points", __doc__, rate=300)
     add_minutes(parser, 10)
     parser.add_argument("--only", choices=("one-broker", "three-brokers"), help="all the time for this part")
-    return run_trial("kill_points", kill_points, parser.parse_args())
+    options = parser.parse_args()
+    need_linux(parser)
+    return run_trial("kill_points", kill_points, options)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import trio
-
+from lab.trio_runs import run_interruptible
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import SystemClock
 from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
@@ -35,4 +34,4 @@ def ask(address: str, question: Callable[[ClusterClient], Awaitable[T]]) -> T:
         ) as client:
             return await question(client)
 
-    return trio.run(run, clock=clock)
+    return run_interruptible(run, clock=clock)

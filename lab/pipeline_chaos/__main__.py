@@ -20,11 +20,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from lab.arguments import positive_int
 from lab.ledger import read_topic
 from lab.pipeline_chaos.driver import FINISH, TOPIC
 from lab.pipeline_chaos.driver_process import Driver, DriverStuck
 from lab.pipeline_chaos.table_check import compare
-from lab.trial import Verdict, run_trial, trial_parser
+from lab.trial import CANNOT_RUN, Verdict, need_linux, run_trial, trial_parser
 from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.cli.exiting import interrupts_wait
 from splashdam.pipeline.session import JavaMissingError, need_java
@@ -33,7 +34,6 @@ from splashdam.testing.topics import create_topic
 
 KINDS = ("worker", "driver", "commit")
 """What is killed. The driver survives the death of a worker, and need not be started again."""
-CANNOT_RUN = 2
 _STARTS = 3
 PARTITIONS = 3
 _SEND_PAUSE_SECONDS = 0.05
@@ -63,7 +63,8 @@ class Run:
             self._sender.stop()
             self._finish()
         except DriverStuck as stuck:
-            return Verdict([str(stuck)])
+            self._sender.stop()
+            return Verdict([str(stuck), *self._sender.violations()])
         finally:
             with interrupts_wait():
                 self._driver.destroy()
@@ -134,6 +135,7 @@ class Run:
         }
         found = {each: compare(each, self._folder / each, log) for each in FORMATS}
         verdict = Verdict([f"{name}: {counts}" for name, counts in found.items() if not counts.is_good])
+        verdict.violations += self._sender.violations()
         if len(log) != self._sender.sent:
             verdict.violations.append(f"{self._sender.sent} records were sent, and {len(log)} are in the log")
         gaps, twice = (sum(getattr(each, name) for each in found.values()) for name in ("gaps", "duplicates"))
@@ -153,14 +155,16 @@ class Sender:
 
     Attributes:
         sent: records so far.
+        failure: of the thread; None if it sent to the end.
     """
 
     def __init__(self, servers: str, rate: float) -> None:
         self.sent = 0
+        self.failure: Exception | None = None
         self._per_turn = max(1, int(rate * _SEND_PAUSE_SECONDS))
         self._servers = servers
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sender")
+        self._thread = threading.Thread(target=self._guarded, name="sender")
 
     def start(self) -> None:
         """Begin to send."""
@@ -171,6 +175,18 @@ class Sender:
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
+
+    def violations(self) -> list[str]:
+        """Return what ended the thread before ``stop`` did."""
+        if self.failure is None:
+            return []
+        return [f"the sender ended with {type(self.failure).__name__}: {self.failure}"]
+
+    def _guarded(self) -> None:
+        try:
+            self._run()
+        except Exception as error:
+            self.failure = error
 
     def _run(self) -> None:
         with KafkaProducer(bootstrap_servers=self._servers) as producer:
@@ -204,10 +220,9 @@ def main() -> int:
         pause=1.5,
         pause_help="longest pause between a commit and a kill, in seconds",
     )
-    parser.add_argument("--kills", type=int, default=20, help="number of kills (20)")
+    parser.add_argument("--kills", type=positive_int, default=20, help="number of kills (20)")
     options = parser.parse_args()
-    if not Path("/proc/self/stat").exists():
-        parser.error("this needs Linux: it finds processes in /proc")
+    need_linux(parser)
     try:
         need_java()
     except JavaMissingError as missing:

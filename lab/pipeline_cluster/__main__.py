@@ -20,17 +20,17 @@ from pathlib import Path
 
 from rich.console import Console
 
+from lab.arguments import positive_int
 from lab.broker_process import PROPERTIES, Broker
 from lab.pipeline_cluster import books
 from lab.pipeline_cluster.job_archive import NAME, packed, unpack
 from lab.pipeline_cluster.jobs import Job, JobFailed
 from lab.pipeline_cluster.spark_processes import ClusterStuck, SparkCluster
-from lab.trial import Verdict, run_trial, trial_parser
+from lab.trial import CANNOT_RUN, Verdict, need_linux, run_trial, trial_parser
 from splashdam.cli.exiting import interrupts_wait
 from splashdam.pipeline.session import JavaMissingError, need_java
 from splashdam.testing.topics import create_topic
 
-CANNOT_RUN = 2
 EXECUTOR, DRIVER = "executor", "driver"
 _STARTS = 3
 _LOOK_SECONDS = 0.5
@@ -217,13 +217,15 @@ def main() -> int:
         pause=1.0,
         pause_help="longest pause between finding a busy executor and the kill, in seconds",
     )
-    parser.add_argument("--records", type=int, default=60_000, help="records in the topic (60000)")
+    parser.add_argument("--records", type=positive_int, default=60_000, help="records in the topic (60000)")
     parser.add_argument(
-        "--kills", type=int, default=6, help="number of kills, at most two in each of the three jobs (6)"
+        "--kills",
+        type=positive_int,
+        default=6,
+        help="number of kills, at most two in each of the three jobs (6)",
     )
     options = parser.parse_args()
-    if not Path("/proc/self/stat").exists():
-        parser.error("this needs Linux: it finds processes in /proc")
+    need_linux(parser)
     try:
         need_java()
     except JavaMissingError as missing:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,14 @@ class Producers:
         return violations + ([f"the producers' process wrote: {words}"] if words else [])
 
     def kill(self) -> None:
-        """Kill the process."""
+        """Kill the process, and close its pipes."""
         self._process.kill()
         self._process.wait()
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with suppress(BrokenPipeError):
+                stream.close()
 
     def _words(self) -> str:
         return self._errors.read_text()[-4000:]

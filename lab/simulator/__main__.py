@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from lab.arguments import not_negative, positive_int
 from lab.simulator.simulation import simulate
 
 _CHUNK = 10
@@ -42,18 +43,23 @@ class Failure(NamedTuple):
 def main() -> int:
     """Run the command; return 1 if a seed failed."""
     parser = argparse.ArgumentParser(prog="python -m lab.simulator", description=__doc__)
-    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (0)")
-    parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="number of seeds (1000)")
+    parser.add_argument("--first", type=not_negative, default=0, metavar="SEED", help="the first seed (0)")
+    parser.add_argument(
+        "--seeds", type=positive_int, default=1000, metavar="N", help="number of seeds (1000)"
+    )
     parser.add_argument(
         "--processes",
-        type=int,
+        type=positive_int,
         default=os.cpu_count(),
         metavar="N",
         help="number of processes (one per core)",
     )
-    parser.add_argument("--replay", type=int, metavar="SEED", help="run one seed, and print its trace")
-    parser.add_argument("--replicated", action="store_true", help="only brokers that replicate")
-    parser.add_argument("--single-replicas", action="store_true", help="only brokers without replication")
+    parser.add_argument(
+        "--replay", type=not_negative, metavar="SEED", help="run one seed, and print its trace"
+    )
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--replicated", action="store_true", help="only brokers that replicate")
+    kind.add_argument("--single-replicas", action="store_true", help="only brokers without replication")
     options = parser.parse_args()
     if options.replay is not None:
         return replay(Run(options.replay, options.replicated))

@@ -40,7 +40,7 @@ class Checker:
         where = TopicPartition(metadata.topic, metadata.partition)
         missing = self._cluster.missing(where, metadata.offset, acks)
         if missing:
-            self._violated(f"{_name(sent)} was delivered at {where} @{metadata.offset}, and is not {missing}")
+            self._violated(f"{sent.name} was delivered at {where} @{metadata.offset}, and is not {missing}")
 
     def check(self, workloads: Iterable[Workload]) -> None:
         """Check the end of the run, when all brokers are up and all producers are closed."""
@@ -58,12 +58,12 @@ class Checker:
     def _check_results(self, workload: Workload) -> None:
         for sent in workload.sent:
             if not sent.future.done() or sent.callbacks != 1:
-                self._violated(f"the application was told {sent.callbacks} times of {_name(sent)}")
+                self._violated(f"the application was told {sent.callbacks} times of {sent.name}")
             elif (sent.error is None) != sent.future.succeeded():
-                self._violated(f"callback and future of {_name(sent)} disagree")
+                self._violated(f"callback and future of {sent.name} disagree")
             patient = self._calm and workload.plan.is_patient
             if patient and not isinstance(sent.error, MessageTooLargeError | None):
-                self._violated(f"{_name(sent)} failed though nothing went wrong: {sent.error!r}")
+                self._violated(f"{sent.name} failed though nothing went wrong: {sent.error!r}")
 
     def _check_delivered(self, workload: Workload, places: dict[bytes, list[Place]]) -> None:
         for sent in workload.sent:
@@ -73,12 +73,12 @@ class Checker:
             where = (TopicPartition(told.topic, told.partition), told.offset)
             is_there = where in found or (found and told.offset < 0)
             if not is_there and workload.plan.options["acks"] == 1 and self._cluster.may_be_lost(*where):
-                self._record.note("lost with its leader", f"{_name(sent)} {where[0]} @{told.offset}")
+                self._record.note("lost with its leader", f"{sent.name} {where[0]} @{told.offset}")
                 self._record.count("records lost that the leader alone had acknowledged")
             elif not found:
-                self._violated(f"{_name(sent)} was acknowledged at {where[0]} @{told.offset} and is lost")
+                self._violated(f"{sent.name} was acknowledged at {where[0]} @{told.offset} and is lost")
             elif told.offset >= 0 and where not in found:
-                self._violated(f"{_name(sent)} was acknowledged at {where}, but stands at {found}")
+                self._violated(f"{sent.name} was acknowledged at {where}, but stands at {found}")
 
     def _check_duplicates(self, workload: Workload, places: dict[bytes, list[Place]]) -> None:
         for sent in workload.sent:
@@ -86,7 +86,7 @@ class Checker:
             if repeats > 0:
                 self._record.count("records written more than once, as acks and idempotence allow", repeats)
                 if workload.plan.is_idempotent:
-                    self._violated(f"{_name(sent)} stands in the log {repeats + 1} times")
+                    self._violated(f"{sent.name} stands in the log {repeats + 1} times")
 
     def _check_order(self, workload: Workload, places: dict[bytes, list[Place]]) -> None:
         if not workload.plan.keeps_order:
@@ -104,7 +104,7 @@ class Checker:
             topic_partition, offset = places[sent.value][0]
             before = last.get(topic_partition, -1)
             if before >= offset:
-                self._violated(f"{_name(sent)} stands at {offset}, and an earlier one at {before}")
+                self._violated(f"{sent.name} stands at {offset}, and an earlier one at {before}")
             last[topic_partition] = offset
 
     def _check_unknown_records(self, workload: Workload, places: dict[bytes, list[Place]]) -> None:
@@ -128,10 +128,10 @@ class Checker:
             ):
                 self._violated(
                     f"{len(seen)} of {len(delivered)} records are seen of a transaction that was"
-                    f" {transaction.end}: {', '.join(map(_name, delivered))}"
+                    f" {transaction.end}: {', '.join(each.name for each in delivered)}"
                 )
             elif transaction.end == "left open" and seen and len(seen) < len(delivered):
-                self._violated(f"half of a transaction is seen: {', '.join(map(_name, seen))}")
+                self._violated(f"half of a transaction is seen: {', '.join(each.name for each in seen)}")
 
     def _places(self) -> dict[bytes, list[Place]]:
         places: dict[bytes, list[Place]] = {}
@@ -184,7 +184,3 @@ def _committed(log: Log | None) -> Iterator[bytes]:
         elif header.is_transactional:
             values = [record.value or b"" for record in read_records(data, position)]
             pending.setdefault(header.producer_id, []).extend(values)
-
-
-def _name(sent: SentRecord) -> str:
-    return sent.value.partition(b" ")[0].decode()

@@ -26,6 +26,7 @@ from lab.simulator.report import RunRecord
 from lab.simulator.scenario import Scenario, scenario
 from lab.simulator.single_replicas import SingleReplicaCluster
 from lab.simulator.workload import Workload
+from lab.trio_runs import first_of
 from splashdam.storage.files.memory import PowerCutError
 from splashdam.testing.clock import VirtualClock
 
@@ -66,7 +67,7 @@ def simulate(seed: int, *, replicated: bool = False) -> Outcome:
         try:
             trio.run(simulation.run, clock=simulation.mock_clock)
         except Exception as error:  # any exception that reaches this line is a finding
-            record.violations.append(f"the run ended with {_first_leaf(error)!r}")
+            record.violations.append(f"the run ended with {first_of(error)!r}")
     return Outcome(seed, record.violations, record.counts, "\n".join(record.lines), simulation.ended_at_s)
 
 
@@ -179,8 +180,8 @@ def _errors_logged(record: RunRecord) -> Iterator[None]:
     class Watch(logging.Handler):
         def emit(self, line: logging.LogRecord) -> None:
             error = line.exc_info[1] if line.exc_info else None
-            if error is not None and not isinstance(_first_leaf(error), PowerCutError):
-                record.violated(f"{line.name} logged {line.getMessage()}: {_first_leaf(error)!r}")
+            if error is not None and not isinstance(first_of(error), PowerCutError):
+                record.violated(f"{line.name} logged {line.getMessage()}: {first_of(error)!r}")
 
     logger, watch = logging.getLogger("splashdam"), Watch(logging.WARNING)
     propagated, level = logger.propagate, logger.level
@@ -193,9 +194,3 @@ def _errors_logged(record: RunRecord) -> Iterator[None]:
         logger.removeHandler(watch)
         logger.propagate = propagated
         logger.setLevel(level)
-
-
-def _first_leaf(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -50,6 +50,11 @@ class SentRecord:
     error: BaseException | None = None
     callbacks: int = 0
 
+    @property
+    def name(self) -> str:
+        """The first word of the value, for messages."""
+        return self.value.partition(b" ")[0].decode()
+
 
 class Workload:
     """One producer and its application.
@@ -264,7 +269,7 @@ class Workload:
     def _delivered(self, sent: SentRecord, metadata: RecordMetadata) -> None:
         sent.callbacks += 1
         sent.metadata = metadata
-        self._note("delivered", f"{_name(sent)} {metadata.topic}-{metadata.partition} @{metadata.offset}")
+        self._note("delivered", f"{sent.name} {metadata.topic}-{metadata.partition} @{metadata.offset}")
         self._record.count("records delivered")
         self._on_delivery(sent, metadata)
         self._chain(sent)
@@ -272,7 +277,7 @@ class Workload:
     def _failed(self, sent: SentRecord, error: BaseException) -> None:
         sent.callbacks += 1
         sent.error = error
-        self._note("failed", f"{_name(sent)} {type(error).__name__}")
+        self._note("failed", f"{sent.name} {type(error).__name__}")
         self._record.count(f"records failed: {type(error).__name__}")
         self._chain(sent)
 
@@ -311,10 +316,6 @@ class Workload:
 
     def _note(self, what: str, details: str = "") -> None:
         self._record.note(what, f"{self.plan.name} {details}")
-
-
-def _name(sent: SentRecord) -> str:
-    return sent.value.partition(b" ")[0].decode()
 
 
 End = Literal["committed", "aborted", "left open"]

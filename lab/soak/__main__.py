@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from lab.arguments import positive
 from lab.soak.cluster_process import BROKERS, ClusterProcess
-from lab.soak.flatness import Flatness
+from lab.soak.flatness import JUDGED_SECONDS, Flatness
 from lab.soak.workloads import Churn, Compacted, Faults, Retained, Transactional, Workload
-from lab.trial import Verdict, run_trial, shown_for, trial_parser, verified_directory
+from lab.trial import Verdict, need_linux, run_trial, shown_for, trial_parser, verified_directory
 
 _SAMPLE_SECONDS = 5.0
 _END_SECONDS = 600
@@ -41,6 +43,7 @@ def soak(options: argparse.Namespace, folder: Path, console: Console) -> Verdict
         return verdict
     finally:
         cluster.kill()
+    verdict.violations += idle(works, options.hours * 3600)
     for work in works:
         verdict.violations += work.violations[:5]
         verdict.facts += [(f"{work.name}: {what}", f"{count:,}") for what, count in work.counts.items()]
@@ -59,6 +62,24 @@ def soak(options: argparse.Namespace, folder: Path, console: Console) -> Verdict
 
 
 _KINDS = (Retained, Compacted, Transactional, Churn)
+_NEEDED = {
+    Retained.name: "records checked",
+    Compacted.name: "whole reads",
+    Transactional.name: "records checked",
+    Churn.name: "topics and groups",
+}
+"""What each workload has done at least once in a run that is long enough to be judged."""
+
+
+def idle(works: Sequence[Workload], seconds: float) -> list[str]:
+    """Return a violation for each workload that has checked nothing, though the run was long enough."""
+    if seconds < JUDGED_SECONDS:
+        return []
+    return [
+        f"{work.name}: no {_NEEDED[work.name]} in the whole run"
+        for work in works
+        if work.name in _NEEDED and not work.counts[_NEEDED[work.name]]
+    ]
 
 
 def _run(works: list[Workload], flatness: Flatness, seconds: float, console: Console) -> None:
@@ -90,10 +111,9 @@ def _run(works: list[Workload], flatness: Flatness, seconds: float, console: Con
 def main() -> int:
     """Run the command; return 1 if something grew or a promise was broken."""
     parser = trial_parser("soak", __doc__, rate=400, pause=45, pause_help="mean seconds between two faults")
-    parser.add_argument("--hours", type=float, default=2, help="length of the run (2)")
+    parser.add_argument("--hours", type=positive, default=2, help="length of the run (2)")
     options = parser.parse_args()
-    if not Path("/proc/self/statm").exists():
-        parser.error("this needs Linux: it reads memory and descriptors from /proc")
+    need_linux(parser, "it reads memory and descriptors from /proc")
     return run_trial("soak", soak, options)
 
 

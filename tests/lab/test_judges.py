@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -143,3 +144,92 @@ def test_every_judge_is_a_target_of_the_makefile() -> None:
     makefile = (judges.ROOT / "Makefile").read_text()
     assert all(f"\n{each.command[1]}: " in makefile for each in judges.JUDGES)
     assert len({each.name for each in judges.JUDGES}) == len(judges.JUDGES)
+
+
+def test_a_named_judge_that_cannot_run_had_passed(
+    tmp_path: Path, commit: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody looked; the table says what to install."""
+    judge = Judge("cluster", "executors", ("true",), needs=("no-such-program",))
+    state, page = tmp_path / "judges.json", tmp_path / "contract.md"
+    assert main((), (judge,), state, page) == 0
+    assert main(("--only", "cluster"), (judge,), state, page) == 2
+    assert "no-such-program not on the path" in capsys.readouterr().out
+
+
+def test_the_remedy_is_named_with_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One package has java and javac."""
+    monkeypatch.setattr(judges.shutil, "which", lambda _: None)
+    contract = next(each for each in judges.JUDGES if each.name == "contract")
+    said = contract.missing()
+    assert said.startswith("java and javac and mvn and node and npm and go not on the path; install a JDK, ")
+    assert said.count("a JDK") == said.count("Maven") == 1
+    assert {program for each in judges.JUDGES for program in each.needs} == set(judges.REMEDIES)
+
+
+def test_a_page_was_written_of_code_without_a_name(
+    fakes: Fakes, commit: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody can find the code of commit "abc+" again."""
+    commit[0] = "abc+"
+    assert fakes.main() == 0
+    assert fakes.main("--page") == 2
+    assert capsys.readouterr().err == "uncommitted code has no name: commit, then run make judges\n"
+    assert fakes.page.read_text() == "# The contract\n"
+
+
+@pytest.mark.parametrize("names", ["", ","])
+def test_a_list_without_a_name_meant_all_judges(names: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty ONLY of make passes no option."""
+    with pytest.raises(SystemExit) as end:
+        main(("--only", names))
+    assert end.value.code == 2
+    assert "--only names no judge" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"fuzz": {"verdict": "passed"}}', '{"fuzz": 1}'])
+def test_a_broken_file_of_rulings_was_a_traceback(
+    text: str, fakes: Fakes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sentence names the file."""
+    fakes.state.write_text(text)
+    with pytest.raises(SystemExit) as end:
+        fakes.main("--list")
+    assert end.value.code == 2
+    assert f"{fakes.state} has no rulings of judges: remove it" in capsys.readouterr().err
+
+
+def test_a_folder_without_git_was_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A source distribution, say."""
+    monkeypatch.setattr(judges, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(SystemExit) as end:
+        main(["--list"], (), tmp_path / "judges.json")
+    assert end.value.code == 2
+    assert "git says: fatal: not a git repository" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "has_judged"),
+    [
+        (
+            "every-write",
+            "every-write: 2,850 runs in memory, 264 of 2,783 runs of a process (526 calls, strace sees the"
+            " same), 0 promises broken (seed 0)",
+            True,
+        ),
+        (
+            "every-write",
+            "every-write: 2,850 runs in memory, none of a process (no compiler), 0 promises broken (seed 0)",
+            False,
+        ),
+        ("fuzz", "12 rounds, 1800 requests, 1700 of them answered", True),
+        ("fuzz", "0 rounds, 0 requests, 0 of them answered", False),
+    ],
+)
+def test_a_run_without_its_second_half_had_passed(name: str, line: str, has_judged: bool) -> None:
+    """The line of the run sums up what it did, and half of that may be nothing."""
+    closing = next(each.closing for each in judges.JUDGES if each.name == name)
+    assert (re.search(closing, line) is not None) == has_judged

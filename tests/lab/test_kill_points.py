@@ -9,13 +9,16 @@ import shutil
 import signal
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from support.running.house_tree import ROOT
 
 from lab.failing_calls.library import Call
+from lab.kill_points import __main__ as program
 from lab.kill_points import killing
 from lab.kill_points.killing import Action, Killing
 from lab.kill_points.points import Point, points_of
@@ -138,6 +141,41 @@ def test_an_accepted_action_that_does_not_end(tmp_path: Path, monkeypatch: pytes
     found.run([action], 60)
     assert [text.partition(":")[0] for text in found.violations] == ["move, rename"]
     assert "no end within" in found.violations[0]
+
+
+class FakeProcess:
+    """A broker, or three, that notes whether it runs; no topic can be created."""
+
+    address = "localhost:9"
+
+    def __init__(self) -> None:
+        self.lives: list[str] = []
+
+    def start(self) -> None:
+        self.lives.append("started")
+
+    def kill(self) -> None:
+        self.lives.append("killed")
+
+    def create_topic(self) -> None:
+        raise KafkaTimeoutError("nobody answers")
+
+
+@pytest.mark.parametrize("part", ["one_broker", "three_brokers"])
+def test_a_broker_stayed_whose_topic_could_not_be_created(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was started in front of the block that kills it."""
+    process = FakeProcess()
+    if part == "one_broker":
+        monkeypatch.setattr(program, "Broker", lambda *_: process)
+        monkeypatch.setattr(program.CompactedOnce, "start", lambda _: process.create_topic())
+    else:
+        monkeypatch.setattr(program, "Brokers", lambda *_: process)
+    trial = program.KillPoints(Namespace(rate=1, seed=0), tmp_path, tmp_path, Console())
+    with pytest.raises(KafkaTimeoutError):
+        getattr(trial, part)()
+    assert process.lives == ["started", "killed"]
 
 
 @pytest.mark.slow

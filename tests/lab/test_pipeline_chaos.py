@@ -16,6 +16,7 @@ import pytest
 from support.pipeline.tables_kit import new_table, rows, written
 from support.running.house_tree import ROOT
 
+from lab.pipeline_chaos import __main__ as chaos
 from lab.pipeline_chaos import driver_process
 from lab.pipeline_chaos.table_check import TableCounts, compare
 from splashdam.cli.exiting import EndedBySignal, signals_interrupt
@@ -56,6 +57,20 @@ def test_an_interrupt_waits_until_the_driver_is_known(
     assert driver.is_running
     driver.destroy()
     assert not driver.is_running
+
+
+def test_a_sender_that_failed_was_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread printed a traceback, and the few records that it had sent were in each table."""
+
+    def refuse(**_: Any) -> Any:
+        raise OSError("no broker answers")
+
+    monkeypatch.setattr(chaos, "KafkaProducer", refuse)
+    sender = chaos.Sender("localhost:9", 1)
+    assert sender.violations() == []
+    sender.start()
+    sender.stop()
+    assert sender.violations() == ["the sender ended with OSError: no broker answers"]
 
 
 def can_run() -> None:

@@ -13,11 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kafka.errors import KafkaConnectionError, UnknownTopicOrPartitionError
 from support.running.house_tree import ROOT
 
 from lab.soak import flatness, workloads
-from lab.soak.flatness import Flatness
-from lab.soak.workloads import PARTITIONS, Compacted, Retained
+from lab.soak.__main__ import idle
+from lab.soak.flatness import JUDGED_SECONDS, Flatness
+from lab.soak.workloads import PARTITIONS, Churn, Compacted, Retained, Transactional
 
 MIB = 1 << 20
 
@@ -144,6 +146,80 @@ def test_a_reader_that_never_came_to_the_end_broke_no_promise(
     monkeypatch.setattr(work, "consumer", lambda **options: nullcontext(reader))
     work._read()
     assert work.violations == violations
+
+
+class FakeAdmin:
+    """Knows these topics; the deletion of one fails once, when the broker has just been killed."""
+
+    def __init__(self, there: set[str], interrupted: str) -> None:
+        self.there = there
+        self._interrupted = interrupted
+
+    def delete_topics(self, topics: list[str]) -> None:
+        for topic in topics:
+            if topic == self._interrupted:
+                self._interrupted = ""
+                raise KafkaConnectionError("the broker is gone")
+            if topic not in self.there:
+                raise UnknownTopicOrPartitionError
+            self.there.remove(topic)
+
+
+def test_topics_of_interrupted_rounds_stayed_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the files grew: now the next round deletes what a fault kept."""
+    work, admin = Churn("localhost:9", 1, 0), FakeAdmin({"one", "two"}, "one")
+    monkeypatch.setattr(workloads, "administering", lambda _: nullcontext(admin))
+    left = {"one"}
+    work._delete(left)
+    assert left == {"one"}
+    left |= {"two", "never created"}
+    work._delete(left)
+    assert (left, admin.there) == (set(), set())
+
+
+def test_what_was_written_last_was_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read began every half minute, and none at the end; a reader whose broker died tries again."""
+    work = Compacted("localhost:9", 1, 0)
+    work.ending.set()
+    work.has_written.set()
+    faults = iter([KafkaConnectionError("the broker is gone")])
+
+    def compare() -> None:
+        for fault in faults:
+            raise fault
+        work.counts["whole reads"] += 1
+
+    monkeypatch.setattr(work, "compare", compare)
+    work._check()
+    assert work.counts == {"readers opened again": 1, "whole reads": 1}
+    assert work.violations == []
+
+
+def test_a_topic_that_cannot_be_read_at_the_end_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By then every broker runs."""
+    work = Compacted("localhost:9", 1, 0)
+    work.ending.set()
+    work.has_written.set()
+
+    def compare() -> None:
+        raise KafkaConnectionError("the broker is gone")
+
+    monkeypatch.setattr(work, "compare", compare)
+    work._check()
+    assert work.violations == ["soak-compacted could not be read at the end"]
+
+
+def test_a_soak_that_checked_nothing_passed() -> None:
+    """A run that is too short to be judged may be too short for a round of each workload, too."""
+    works = [kind("localhost:9", 1, 0) for kind in (Retained, Compacted, Transactional, Churn)]
+    works[0].counts["records checked"] = works[2].counts["records checked"] = 1
+    assert idle(works, JUDGED_SECONDS - 1) == []
+    assert idle(works, JUDGED_SECONDS) == [
+        "compacted: no whole reads in the whole run",
+        "churn: no topics and groups in the whole run",
+    ]
+    works[1].counts["whole reads"] = works[3].counts["topics and groups"] = 1
+    assert idle(works, JUDGED_SECONDS) == []
 
 
 @pytest.mark.slow

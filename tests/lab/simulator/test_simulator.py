@@ -84,7 +84,7 @@ def test_a_calm_run_delivers_everything() -> None:
 
 
 def test_a_commit_whose_marker_a_full_disk_refused_is_seen_when_the_marker_was_tried_again() -> None:
-    """A commit is answered with the decision; who looks before the next try does not see its records yet."""
+    """The decision is the answer; a reader that looks before the next try does not see the records yet."""
     assert simulate(8403).violations == []
 
 
