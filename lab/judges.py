@@ -96,7 +96,7 @@ JUDGES = (
     Judge("sanitize", "gcc's sanitizers", ("make", "sanitize"), ("gcc",), r"inputs, "),
     Judge("simulate", "faults in virtual time", ("make", "simulate"), (), r"runs from .* failed"),
     Judge("storm", "three brokers under faults", ("make", "storm"), (), r"^storm: "),
-    Judge("soak", "small disks for two hours", ("make", "soak"), (), r"^soak: "),
+    Judge("soak", "a cluster on small disks, for hours", ("make", "soak"), (), r"^soak: "),
     Judge(
         "every-write",
         "each write fails",
