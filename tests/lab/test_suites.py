@@ -33,7 +33,7 @@ def test_a_suite_whose_tests_were_all_skipped_had_passed(tmp_path: Path) -> None
 
 
 def test_a_suite_that_pytest_did_not_end_had_passed(tmp_path: Path) -> None:
-    """Its report has the tests up to there; after a wrong argument there is none."""
+    """pytest reports the tests that ran before it stopped; for a wrong argument it writes no report."""
     report = tmp_path / "report.xml"
     assert score(report, DIFFERS, 4)[1] == ["pytest ended with status 4"]
     report.write_text("<testsuite><testcase name='good'/></testsuite>")
