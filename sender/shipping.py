@@ -327,9 +327,10 @@ class Shipping:
         context = self._context
         records = batch.seal(context.accumulator.compressions.of(batch.topic_partition.topic))
         now_ms = context.clock.now_ms()
-        context.counters.shipped((batch,), now_ms)
         on_done = partial(self._answered_filled, batch)
         link.submit_filled(form, records, on_done, now_ms=now_ms, patience_ms=patience_ms)
+        # Counted while the broker works: somebody waits for this record.
+        context.counters.shipped((batch,), now_ms)
 
     def _form(self, version: int, topic_partition: TopicPartition) -> ProduceForm | None:
         """Return the form of a partition's requests; None for the first one, and for rarely used ones.

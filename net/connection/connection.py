@@ -463,14 +463,15 @@ class Connection:
         """Write what the stream takes now and await the response from now on; return the rest."""
         if self._state is not ConnectionState.OPEN:
             self._advance(ConnectionEvent.SUBMIT)  # raises and names the state
-        size_bytes = sum(map(len, parts))
-        self._traffic.sent(size_bytes)
         if expect_response:
             # Before the write: if that breaks the connection, this request fails with the others.
             self._in_flight.queue.append(pending)
             if pending.deadline_ms < self._watched_until_ms:
                 self._watch(pending)
         taken = send_now(self._stream, parts, patience_ms)
+        # Counted while the peer works.
+        size_bytes = sum(map(len, parts))
+        self._traffic.sent(size_bytes)
         return [] if taken == size_bytes else rest_of(parts, taken)
 
     def _write_later(self, rest: list[memoryview], pending: AnyPending, expect_response: bool) -> None:
