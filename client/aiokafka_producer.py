@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from splashdam.client.asyncio_futures import DeliveryFuture
 from splashdam.client.asyncio_producer import AsyncioKafkaProducer
 from splashdam.client.reports import BulkDelivery
-from splashdam.client.sending.arguments import header_pairs, plain_bytes
+from splashdam.client.sending.arguments import check_header_keys, header_pairs, plain_bytes
 from splashdam.client.serializers import (
     SerializeFunction,
     Serializer,
@@ -274,6 +274,7 @@ class BatchBuilder:
         serialized_value = _serialized(self._serialize_value, pairs, value, "value")
         if serialized_key is None and serialized_value is None:
             raise ValueError("Need at least one: key or value")
+        check_header_keys(tuple(pairs))
         size_bytes = record_size_upper_bound(serialized_key, serialized_value, tuple(pairs) or None)
         if self.records and self._size_bytes + size_bytes > self._limit_bytes:
             self.close()
