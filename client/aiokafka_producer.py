@@ -8,18 +8,34 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+import attrs
+
 from splashdam.client.asyncio_futures import DeliveryFuture
 from splashdam.client.asyncio_producer import AsyncioKafkaProducer
 from splashdam.client.reports import BulkDelivery
-from splashdam.client.sending.arguments import header_pairs, plain_bytes
+from splashdam.client.running.process import refuse_inside_a_send
+from splashdam.client.sending.arguments import (
+    check_header_keys,
+    check_timestamp_ms,
+    header_pairs,
+    plain_bytes,
+)
+from splashdam.client.sending.lookup import TopicLookup
 from splashdam.client.serializers import (
     SerializeFunction,
     Serializer,
     SerializerHeaders,
     serialize_function,
 )
+from splashdam.client.settings.producer_settings import VERSION, ProducerSettings
 from splashdam.model.broker_errors import InvalidProducerEpochError, ProducerFencedError
-from splashdam.model.errors import BulkSendError, IllegalStateError, TransactionFailedError
+from splashdam.model.errors import (
+    BulkSendError,
+    IllegalStateError,
+    KafkaConfigurationError,
+    TransactionFailedError,
+)
+from splashdam.model.log_text import shown
 from splashdam.model.values import Buffer, HeaderPairs, RecordMetadata
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.kernel import record_size_upper_bound
@@ -47,6 +63,7 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
 
     Raises:
         KafkaConfigurationError: an option is illegal or unknown. A ValueError.
+        TypeError: ``loop`` is no event loop, or ``api_version`` no text.
     """
 
     def __init__(
@@ -62,9 +79,13 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         enable_idempotence: bool | None = None,
         **options: Any,
     ) -> None:
+        _check_those_without_effect(loop, api_version)
         for name, given in {"loop": loop, "api_version": api_version}.items():
             if given is not None:
                 warnings.warn(f"{name} has no effect", DeprecationWarning, stacklevel=2)
+        # Under the names that were given: other options are made of them.
+        _check_option("linger_ms", linger_ms)
+        _check_option("request_timeout_ms", request_timeout_ms)
         if acks is not None:
             options["acks"] = acks
             if enable_idempotence is None and options.get("transactional_id") is None:
@@ -74,6 +95,7 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         if enable_idempotence is not None:
             options["enable_idempotence"] = enable_idempotence or options.get("transactional_id") is not None
         if max_batch_size is not None:
+            _check_option("batch_size", max_batch_size, given_as="max_batch_size")
             options["batch_size"] = max_batch_size
         for name in ("key_serializer", "value_serializer"):
             if options.get(name) is not None:
@@ -139,13 +161,48 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
     ) -> asyncio.Future[RecordMetadata | None]:
         """Send the records of a batch, in order, to one partition. Waits for room, as ``send``.
 
+        A batch is sent once. It may be sent again if this call or its future raises.
+
         Returns:
             a future of the first record's metadata, when all are delivered; of None for an empty batch.
+
+        Raises:
+            TypeError: ``batch`` was not made by ``create_batch``.
+            IllegalStateError: the batch was sent before; or the producer is closed.
+            Exception: as ``send``.
         """
+        if not isinstance(batch, BatchBuilder):
+            raise TypeError(f"batch must be what create_batch() made, not {type(batch).__name__}")
+        refuse = self._core.intake.refuse
+        if refuse is not None:
+            raise refuse()
+        if batch.is_sent:
+            raise IllegalStateError(
+                "this batch was sent before; its records would be in the topic twice. Fill another one from"
+                " create_batch()"
+            )
         batch.close()
-        rows = batch.records
+        batch.is_sent = True
         try:
-            delivery = await self.send_many(
+            if not batch.records:
+                await self._find(topic, partition)
+            delivery = await self._send_rows(batch.records, topic, partition)
+        except BaseException:
+            batch.is_sent = False
+            raise
+        return asyncio.ensure_future(_first_of(batch, delivery))
+
+    async def _find(self, topic: str, partition: int | None) -> None:
+        """Look for topic and partition; raises as ``send``."""
+        refuse_inside_a_send("send_batch()")
+        core = self._core
+        deadline_ms = core.clock.now_ms() + self._settings.max_block_ms
+        lookup = TopicLookup(core.intake, topic, partition, deadline_ms)
+        await self._drive(lookup, core.clock, core.intake.caller_counters)
+
+    async def _send_rows(self, rows: list[_Row], topic: str, partition: int | None) -> BulkDelivery:
+        try:
+            return await self.send_many(
                 topic,
                 [row.value for row in rows],
                 keys=[row.key for row in rows],
@@ -155,7 +212,6 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             )
         except BulkSendError as error:
             raise error.__cause__ or error from None
-        return asyncio.ensure_future(_first_of(delivery))
 
     async def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_id: Any) -> None:
         """See ``AsyncioKafkaProducer.send_offsets_to_transaction``.
@@ -190,6 +246,30 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             if isinstance(refusal, ProducerFencedError):
                 raise refusal from error
             raise
+
+
+def _check_those_without_effect(loop: object, api_version: object) -> None:
+    if loop is not None and not isinstance(loop, asyncio.AbstractEventLoop):
+        raise TypeError(f"loop must be an event loop or None, not {type(loop).__name__}; leave it out")
+    if api_version is None:
+        return
+    if not isinstance(api_version, str):
+        raise TypeError(f"api_version must be str or None, not {type(api_version).__name__}; leave it out")
+    if not VERSION.fullmatch(api_version):
+        raise KafkaConfigurationError(
+            f"api_version={shown(api_version)}: must be 'auto' or a version such as '2.8'; leave it out"
+        )
+
+
+def _check_option(option: str, value: object, *, given_as: str = "") -> None:
+    """Check one option by its rule; the error has the name by which it was given.
+
+    Raises:
+        KafkaConfigurationError: the value is illegal.
+    """
+    field = attrs.fields_dict(ProducerSettings)[option].evolve(name=given_as or option)
+    assert field.validator is not None
+    field.validator(None, field, value)
 
 
 class _Serialized(bytes):
@@ -244,10 +324,15 @@ class BatchBuilder:
     Args:
         limit_bytes: what the batch may have, beside its first record.
         key_serializer, value_serializer: as for the producer.
+
+    Attributes:
+        records: in the order of their offsets.
+        is_sent: whether ``send_batch`` has taken it, and has not failed.
     """
 
     def __init__(self, limit_bytes: int, key_serializer: Any, value_serializer: Any) -> None:
         self.records: list[_Row] = []
+        self.is_sent = False
         self._limit_bytes = limit_bytes
         self._size_bytes = HEADER_BYTES
         self._closed = False
@@ -264,16 +349,19 @@ class BatchBuilder:
             key, value, headers: as for ``send``. A serializer gets an empty name of a topic.
 
         Raises:
-            TypeError, ValueError: an argument is invalid.
+            TypeError, ValueError, OverflowError: an argument is invalid. The batch is as it was.
             Exception: raised by a serializer.
         """
         if self._closed:
             return None
+        if timestamp is not None:
+            timestamp = check_timestamp_ms(timestamp, "timestamp")
         pairs = header_pairs(headers)
         serialized_key = _serialized(self._serialize_key, pairs, key, "key")
         serialized_value = _serialized(self._serialize_value, pairs, value, "value")
         if serialized_key is None and serialized_value is None:
             raise ValueError("Need at least one: key or value")
+        check_header_keys(tuple(pairs))
         size_bytes = record_size_upper_bound(serialized_key, serialized_value, tuple(pairs) or None)
         if self.records and self._size_bytes + size_bytes > self._limit_bytes:
             self.close()
@@ -304,6 +392,10 @@ def _serialized(
     return plain if plain is None or serialize is None else _Serialized(plain)
 
 
-async def _first_of(delivery: BulkDelivery) -> RecordMetadata | None:
-    await delivery
+async def _first_of(batch: BatchBuilder, delivery: BulkDelivery) -> RecordMetadata | None:
+    try:
+        await delivery
+    except Exception:
+        batch.is_sent = False
+        raise
     return delivery[0].value if len(delivery) else None

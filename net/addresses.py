@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from ipaddress import IPv6Address
 from typing import Any
 
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import nearest_name
 
 DEFAULT_PORT = 9092
+
+_FORM = "HOST:PORT[,HOST:PORT]"
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._\-\x80-\U0010ffff]")
+"""No host name has them. Docker's have underscores; other scripts have an ASCII form, which is looked up."""
 
 
 def parse_bootstrap_servers(servers: str | Iterable[str]) -> list[tuple[str, int]]:
@@ -34,7 +40,12 @@ def parse_bootstrap_servers(servers: str | Iterable[str]) -> list[tuple[str, int
 def _parse(text: str, servers: object) -> tuple[str, int]:
     host, port = _split(text)
     if not host or any(letter in host for letter in "/[] ") or (":" in host and not _is_ipv6(host)):
-        raise _refusal(servers, text, "is not of the form host:port")
+        raise _refusal(servers, text, f"is not of the form {_FORM}")
+    strange = None if ":" in host else _NOT_IN_A_NAME.search(host)
+    if strange is not None:
+        raise _refusal(
+            servers, text, f"has {strange[0]!r}, which no host name has, and is not of the form {_FORM}"
+        )
     if port is None:
         return host, DEFAULT_PORT
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65_536):
@@ -64,4 +75,11 @@ def _split(text: str) -> tuple[str, str | None]:
 
 
 def _refusal(servers: object, text: str, problem: str) -> KafkaConfigurationError:
-    return KafkaConfigurationError(f"bootstrap_servers={servers!r}: {text!r} {problem}")
+    return KafkaConfigurationError(f"bootstrap_servers={servers!r}: {text!r} {problem}{_embedded(text)}")
+
+
+def _embedded(text: str) -> str:
+    """A hint, if ``text`` may be a misspelled ``embedded:DIR``."""
+    scheme, colon, directory = text.partition(":")
+    is_near = colon and scheme != "embedded" and nearest_name(scheme.lower(), ["embedded"])
+    return f". Did you mean 'embedded:{directory or 'DIR'}'?" if is_near else ""

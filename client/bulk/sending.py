@@ -17,6 +17,7 @@ from splashdam.client.bulk.arguments import is_arrow, is_many, is_one_for_all, l
 from splashdam.client.partitioning.placing import TopicRoute, fill_slots, lane_of_slot, place
 from splashdam.client.reports import BulkDelivery
 from splashdam.client.sending.arguments import (
+    check_header_keys,
     check_partition,
     check_timestamp_ms,
     check_topic_name,
@@ -70,7 +71,7 @@ class BulkSend:
         self._topic = check_topic_name(topic)
         self._partition = None if partition is None else check_partition(partition)
         self._timestamp_ms = None if timestamp_ms is None else check_timestamp_ms(timestamp_ms)
-        self._headers: HeaderPairs | None = tuple(header_pairs(headers)) or None
+        self._headers: HeaderPairs | None = _sendable(headers) or None
         self._max_bytes = intake.fits_bytes - (_headers_limit(self._headers) if self._headers else 0)
         spread = self._partition is None and (keyed or placed or intake.partition is not None)
         self._locations = BulkLocations(spread=spread)
@@ -449,6 +450,9 @@ def _slots(partitions: Sequence[Any], what: str) -> array[int]:
     except (TypeError, OverflowError):  # an entry is invalid, or too large for a slot: look at each
         return array("H", _each(partitions, _slot, what))
     plain = ODD_KEY_SLOT not in slots and slots.count(NULL_KEY_SLOT) == nulls
+    # A column of flags in the place of partitions. Only where all are 0 or 1 each type is looked at.
+    if plain and not isinstance(partitions, array) and not slots.tobytes().strip(b"\0\1"):
+        plain = bool not in map(type, partitions)
     return slots if plain else array("H", _each(partitions, _slot, what))
 
 
@@ -475,14 +479,18 @@ def _encoded(headers: Sequence[Any], what: str) -> list[bytes]:
     if len(blocks) == len(headers):
         return blocks
     # The kernel encodes pairs only: there is a dict among them, for example, or a mistake.
-    return list(_each(headers, lambda each: encode_headers(tuple(header_pairs(each))), what))
+    return list(_each(headers, lambda each: encode_headers(_sendable(each)), what))
+
+
+def _sendable(headers: Any) -> HeaderPairs:
+    pairs = tuple(header_pairs(headers))
+    check_header_keys(pairs)
+    return pairs
 
 
 def _each(given: Iterable[Any], convert: Callable[[Any], Any], what: str) -> Iterable[Any]:
     for number, each in enumerate(given):
         try:
             yield convert(each)
-        except UnicodeEncodeError as error:
-            raise ValueError(f"{what} {number}: a header's key cannot be sent: {error}") from error
         except (TypeError, ValueError, OverflowError) as error:
             raise type(error)(f"{what} {number}: {error}") from error

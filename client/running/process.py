@@ -3,7 +3,8 @@
 * After a fork the child's copies are foreign: the threads that would serve them do not exist there, and their
   connections are the parent's. ``fork`` hooks mark them, and close the child's copies of the sockets.
 * A producer that is collected, or still open at exit, is closed with what ``exit_timeout_ms`` allows. Nothing
-  is raised from there, and no thread is started once the exit has begun.
+  is raised from there, and no thread is started once the exit has begun. One that cannot be closed at exit is
+  logged, and the others are closed all the same.
 * A signal handler or a ``__del__`` may interrupt ``send`` while it holds the producer's guard. If that code
   sends on the same producer, its record is deferred (``sending/deferred_sends.py``); waits are refused here.
 """
@@ -11,20 +12,31 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from splashdam.client.waiters import SENDER_THREADS
 from splashdam.model.alive import AliveSet
 from splashdam.model.errors import IllegalStateError
+from splashdam.model.log_text import fields
 from splashdam.model.views.inspected import PRODUCERS, Inspected
 from splashdam.net.reentrant_lock import ReentrantLock
+
+if TYPE_CHECKING:
+    from splashdam.client.settings.producer_settings import ProducerSettings
+
+logger = logging.getLogger("splashdam.client")
 
 
 class Living(Inspected, Protocol):
     """A producer's core, as far as this module needs it."""
+
+    @property
+    def settings(self) -> ProducerSettings:
+        """The producer's."""
 
     def become_foreign(self) -> None:
         """In a forked child; must not take a lock, since its holder may not exist here."""
@@ -93,11 +105,31 @@ def refuse_at_exit() -> None:
 
 
 def _close_all_at_exit() -> None:
-    cores = _alive.snapshot()
     # All of them begin to close before the first one is waited for.
-    deadlines = [(core, time.monotonic() + core.begin_close_at_exit()) for core in cores]
+    deadlines = []
+    for core in _alive.snapshot():
+        try:
+            deadlines.append((core, time.monotonic() + core.begin_close_at_exit()))
+        except Exception as error:
+            _report(core, error)
     for core, deadline in deadlines:
-        core.finish_close_at_exit(max(deadline - time.monotonic(), 0.0))
+        try:
+            core.finish_close_at_exit(max(deadline - time.monotonic(), 0.0))
+        except Exception as error:
+            _report(core, error)
+
+
+def _report(core: Living, error: Exception) -> None:
+    """Log the error of a producer that cannot be closed: the others have their turn all the same."""
+    name = core.settings.client_id
+    logger.error(
+        "%s: the exit of the interpreter could not close the producer: %s: %s."
+        " Its undelivered records are lost. Call close() or use `with`",
+        name,
+        type(error).__name__,
+        error,
+        extra=fields(client_id=name, error=type(error).__name__),
+    )
 
 
 def _after_fork_in_child() -> None:

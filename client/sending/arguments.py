@@ -10,6 +10,7 @@ from typing import Any
 
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.log_text import quoted, shown
+from splashdam.model.values import HeaderPairs
 
 # ``\Z``, since ``$`` would allow a newline at the end.
 _LEGAL = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
@@ -40,7 +41,7 @@ def check_partition(partition: object) -> int:
     """Return ``partition`` if it is a possible partition number.
 
     Raises:
-        TypeError: it is not an int.
+        TypeError: it is not an int, or a bool.
         ValueError: it is negative, or does not fit the protocol's 32 bits.
     """
     number = _whole("partition", partition)
@@ -51,26 +52,31 @@ def check_partition(partition: object) -> int:
     return number
 
 
-def check_timestamp_ms(timestamp_ms: object) -> int:
+def check_timestamp_ms(timestamp_ms: object, name: str = "timestamp_ms") -> int:
     """Return ``timestamp_ms`` if it is a legal record timestamp.
 
+    Args:
+        timestamp_ms: milliseconds since the epoch.
+        name: what the caller calls it, for errors.
+
     Raises:
-        TypeError: it is not an int.
+        TypeError: it is not an int, or a bool.
         OverflowError: it does not fit 64 bits.
         IllegalArgumentError: it is negative, as in Java's ``ProducerRecord``. A ValueError.
     """
-    number = _whole("timestamp_ms", timestamp_ms)
+    number = _whole(name, timestamp_ms)
     if not -(2**63) <= number < 2**63:
-        raise OverflowError(f"timestamp_ms={number} does not fit 64 bits; it is milliseconds since 1970")
+        raise OverflowError(f"{name}={shown(number)} does not fit 64 bits; it is milliseconds since 1970")
     if number < 0:
         raise IllegalArgumentError(
-            f"timestamp_ms={number} is negative; give milliseconds since 1970, or None for the present time"
+            f"{name}={number} is negative; give milliseconds since 1970, or None for the present time"
         )
     return number
 
 
 def _whole(name: str, value: object) -> int:
-    if not hasattr(value, "__index__"):
+    # A flag that is passed in the wrong place would count as 0 or 1.
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     return operator.index(value)
 
@@ -111,6 +117,24 @@ def _pair(pair: Any) -> tuple[str, bytes | None]:
     if not isinstance(value, bytes | bytearray | memoryview):
         raise TypeError(f"{_WANTED}; the value of {shown(key)} is {type(value).__name__}")
     return key, bytes(value)
+
+
+def check_header_keys(headers: HeaderPairs) -> None:
+    """Refuse keys that cannot be sent. ``header_pairs`` cannot: serializers add headers later.
+
+    Raises:
+        IllegalArgumentError: a key holds half of a surrogate pair. A ValueError.
+    """
+    for key, _ in headers:
+        # Not ``key.isascii``, which a subclass of str may override.
+        if not str.isascii(key):
+            try:
+                str.encode(key)
+            except UnicodeEncodeError as error:
+                raise IllegalArgumentError(
+                    f"a header's key cannot be sent: {quoted(key)} has half of a surrogate pair at position"
+                    f" {error.start}, which UTF-8 has no bytes for"
+                ) from error
 
 
 UNKNOWN_COUNT = 99

@@ -37,7 +37,12 @@ from splashdam.client.partitioning.placing import (
     place,
     stay_is_over,
 )
-from splashdam.client.sending.arguments import check_timestamp_ms, header_pairs, plain_bytes
+from splashdam.client.sending.arguments import (
+    check_header_keys,
+    check_timestamp_ms,
+    header_pairs,
+    plain_bytes,
+)
 from splashdam.client.sending.lookup import (
     MetadataWait,
     MissingPartitions,
@@ -246,6 +251,8 @@ class RecordIntake(Generic[FutureT]):
             future = self.path.try_send(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:
                 return future
+        if headers is not None:  # the fast path leaves those that it cannot encode to this one
+            check_header_keys(headers)
         if timestamp_ms is None:
             timestamp_ms = self.clock.wall_ns() // 1_000_000
         # With linger 0 most records only lack an open batch, or room in it: a pending send would cost more

@@ -50,6 +50,32 @@ def test_the_constructor_takes_aiokafkas_names() -> None:
         AIOKafkaProducer(api_version="auto")
 
 
+@pytest.mark.parametrize("name", ["linger_ms", "request_timeout_ms", "max_batch_size"])
+@pytest.mark.parametrize("wrong", ["5", None, -1, float("nan"), float("inf"), True])
+def test_a_wrong_option_was_told_by_the_name_of_another_one(name: str, wrong: Any) -> None:
+    """``max_block_ms``, ``delivery_timeout_ms`` or ``batch_size``, made of them; a text failed in a sum."""
+    if (name, wrong) in {("max_batch_size", None), ("linger_ms", float("inf"))}:
+        AIOKafkaProducer(**{name: wrong})  # the default, and a batch that waits until it is full
+        return
+    with pytest.raises(KafkaConfigurationError, match=f"^{name}={wrong!r}: must be a"):
+        AIOKafkaProducer(**{name: wrong})
+
+
+@pytest.mark.parametrize("name", ["loop", "api_version"])
+def test_a_number_was_an_event_loop(name: str) -> None:
+    """Without effect, but no less wrong. It was accepted with the warning that it has none."""
+    wrong: dict[str, Any] = {name: 3}
+    with pytest.raises(TypeError, match=f"{name} must be .* or None, not int"):
+        AIOKafkaProducer(**wrong)
+    with pytest.raises(KafkaConfigurationError, match="api_version='newest': must be 'auto' or a version"):
+        AIOKafkaProducer(api_version="newest")
+    loop = asyncio.new_event_loop()
+    for right in ({"loop": loop}, {"api_version": "0.11"}):
+        with pytest.warns(DeprecationWarning, match="has no effect"):
+            AIOKafkaProducer(**right)
+    loop.close()
+
+
 @pytest.mark.parametrize("name", ["send", "send_and_wait", "send_batch", "send_offsets_to_transaction"])
 def test_the_methods_take_aiokafkas_arguments(name: str) -> None:
     """In its order."""
@@ -108,6 +134,91 @@ def test_sends_and_batches(tcp_cluster: Any) -> None:
 
     asyncio.run(main())
     assert tcp_cluster.values("two", 1)[:3] == [b'{"n": 1}', b'{"n": 2}', b'"%s"' % (b"x" * 20)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind"),
+    [("x", TypeError), (1.5, TypeError), (True, TypeError), (-5, ValueError), (2**70, OverflowError)],
+)
+def test_a_wrong_timestamp_was_told_when_the_batch_was_sent(wrong: Any, kind: type[Exception]) -> None:
+    """``append`` took it, and the whole batch could not be sent."""
+    batch = AIOKafkaProducer().create_batch()
+    batch.append(timestamp=1, key=None, value=b"first")
+    size_bytes = batch.size()
+    with pytest.raises(kind, match=r"^timestamp[ =]"):
+        batch.append(timestamp=wrong, key=None, value=b"v")
+    assert (batch.record_count(), batch.size()) == (1, size_bytes)
+    appended = batch.append(timestamp=2, key=None, value=b"second")
+    assert appended is not None
+    assert (appended.offset, appended.timestamp) == (1, 2)
+
+
+@pytest.mark.parametrize("wrong", [None, [b"v"], b"v"])
+def test_what_is_no_batch_was_an_attribute_error(wrong: Any) -> None:
+    """The message names what makes batches."""
+
+    async def main() -> None:
+        with pytest.raises(TypeError, match=r"batch must be what create_batch\(\) made, not "):
+            await AIOKafkaProducer().send_batch(wrong, "two", partition=0)
+
+    asyncio.run(main())
+
+
+def test_a_batch_that_was_sent_twice_doubled_its_records(tcp_cluster: Any) -> None:
+    """aiokafka does so without idempotence, and with it its sender fails. After an error it may be sent."""
+
+    async def main() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:
+            batch = producer.create_batch()
+            batch.append(timestamp=None, key=None, value=b"v")
+            with pytest.raises(ValueError, match="has no partition 99"):
+                await producer.send_batch(batch, "two", partition=99)
+            sent = await producer.send_batch(batch, "two", partition=1)
+            for _ in "on its way", "delivered":
+                with pytest.raises(IllegalOperation, match="was sent before"):
+                    await producer.send_batch(batch, "two", partition=0)
+                await sent
+
+    asyncio.run(main())
+    assert [tcp_cluster.values("two", number) for number in (0, 1)] == [[], [b"v"]]
+
+
+def test_a_batch_whose_delivery_failed_may_be_sent_again(tcp_cluster: Any) -> None:
+    """As a record."""
+
+    async def main() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=tcp_cluster.address, linger_ms=60_000) as producer:
+            batch = producer.create_batch()
+            batch.append(timestamp=None, key=None, value=b"v")
+            lost = await producer.send_batch(batch, "one", partition=0)
+            assert producer.purge() == 1
+            with pytest.raises(splashdam.aiokafka.PurgedError):
+                await lost
+            await producer.send_batch(batch, "one", partition=0)
+
+    asyncio.run(main())
+    assert tcp_cluster.values("one") == [b"v"]
+
+
+def test_an_empty_batch_went_to_a_partition_that_is_not_there(tcp_cluster: Any) -> None:
+    """Topic and partition are looked up, as in aiokafka."""
+
+    async def main() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:
+            wrong: list[tuple[Any, Any, type[Exception]]] = [
+                ("two", 99, ValueError),
+                ("two", -1, ValueError),
+                ("two", "0", TypeError),
+                ("a b", 0, ValueError),
+                (b"two", 0, TypeError),
+            ]
+            batch = producer.create_batch()
+            for topic, partition, kind in wrong:
+                with pytest.raises(kind):
+                    await producer.send_batch(batch, topic, partition=partition)
+            assert await (await producer.send_batch(batch, "two", partition=1)) is None
+
+    asyncio.run(main())
 
 
 def test_transactions_need_no_other_call_than_start(tmp_path: Path) -> None:

@@ -212,6 +212,9 @@ async def test_what_is_wrong_is_refused_before_anything_is_queued(cluster: Any, 
             (ValueError, "2 values, but 1 headers", {"headers": [None]}),
             (ValueError, "record 1: partition must be 0 or more, not -1", {"partition": [0, -1]}),
             (TypeError, "record 0: partition must be an int, not str", {"partition": ["0", 1]}),
+            (TypeError, "record 0: partition must be an int, not bool", {"partition": [True, False]}),
+            (TypeError, "partition must be an int, not bool", {"partition": True}),
+            (TypeError, "timestamp_ms must be an int, not bool", {"timestamp_ms": True}),
             (TypeError, "record 1: timestamp_ms must be an int, not float", {"timestamp_ms": [1, 1.5]}),
             (OverflowError, "record 1: timestamp_ms=", {"timestamp_ms": [1, 1 << 63]}),
             (ValueError, "record 1: timestamp_ms=-5 is negative", {"timestamp_ms": [1, -5]}),
@@ -219,7 +222,11 @@ async def test_what_is_wrong_is_refused_before_anything_is_queued(cluster: Any, 
             (ValueError, "record 0: timestamp_ms=-1 is negative", {"timestamp_ms": array("q", [-1, 2])}),
             (ValueError, "timestamp_ms=-1 is negative", {"timestamp_ms": -1}),
             (TypeError, "record 1: headers must be (str, bytes or None) pairs", {"headers": [None, 7]}),
-            (ValueError, "record 0: a header's key cannot be sent", {"headers": [[("\ud800", b"")], None]}),
+            (
+                ValueError,
+                r"record 0: a header's key cannot be sent: '\ud800'",
+                {"headers": [[("\ud800", b"")], None]},
+            ),
         ):
             with pytest.raises(kind, match=re.escape(problem)):
                 await producer.send_many("two", [b"a", b"b"], **arguments)

@@ -222,3 +222,43 @@ def test_an_idle_producers_thread_sleeps(tcp_cluster: Any, closed_port: str, clu
     done = run_script(script, address, cluster)
     assert done.stderr == ""
     assert int(done.stdout) < 60
+
+
+@pytest.mark.parametrize("step", ["begin_close_at_exit", "finish_close_at_exit"])
+@pytest.mark.parametrize("broken", [0, 1])
+def test_one_producer_that_could_not_be_closed_kept_the_others_open(
+    tcp_cluster: Any, step: str, broken: int
+) -> None:
+    """Their records were lost. Each failure is one line, and the status is the program's."""
+    done = run_script(
+        """
+        import errno, os, sys
+        from splashdam import KafkaProducer
+
+        def fail(*_):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+        names, broken, step = ["first", "second", "third"], int(sys.argv[2]), sys.argv[3]
+        producers = [
+            KafkaProducer(bootstrap_servers=sys.argv[1], client_id=name, linger_ms=60_000) for name in names
+        ]
+        setattr(type(producers[0]._core), step, (lambda real: lambda core, *rest: (
+            fail() if core.settings.client_id in names[broken:broken + 2] else real(core, *rest)
+        ))(getattr(type(producers[0]._core), step)))
+        for name, producer in zip(names, producers):
+            producer.prepare("one")
+            producer.send("one", name.encode())
+        """,
+        tcp_cluster.address,
+        str(broken),
+        step,
+    )
+    names = ["first", "second", "third"]
+    lines = done.stderr.splitlines()
+    assert (done.returncode, done.stdout, len(lines)) == (0, "", 2)
+    for name, line in zip(names[broken : broken + 2], lines, strict=True):
+        assert line.startswith(
+            f"{name}: the exit of the interpreter could not close the producer: OSError: [Errno 9] Bad file"
+        )
+    (healthy,) = set(names) - set(names[broken : broken + 2])
+    assert healthy.encode() in tcp_cluster.values("one")

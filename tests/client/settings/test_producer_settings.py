@@ -79,6 +79,8 @@ def test_kafka_pythons_defaults_pass() -> None:
         ({"linger": 5}, r"unknown producer option 'linger'. Did you mean 'linger_ms'\?"),
         ({"bootstrap_server": "x"}, r"Did you mean 'bootstrap_servers'\?"),
         ({"acks": 2}, "acks=2: must be one of -1, 0, 1, 'all'"),
+        ({"acks": True}, "acks=True: must be one of -1, 0, 1, 'all'"),
+        ({"acks": False}, "acks=False: must be one of -1, 0, 1, 'all'"),
         ({"linger_ms": -1}, "linger_ms=-1: must be at least 0"),
         ({"batch_size": "16k"}, "batch_size='16k': must be a number, not str"),
         ({"batch_size": 1.5}, "batch_size=1.5: must be a whole number"),
