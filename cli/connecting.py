@@ -119,7 +119,11 @@ CONNECTION = ("security.", "ssl.", "sasl.")
 
 @contextmanager
 def served_cluster(
-    bootstrap_servers: str, properties: Mapping[str, str], timeout_seconds: float
+    bootstrap_servers: str,
+    properties: Mapping[str, str],
+    timeout_seconds: float,
+    *,
+    may_be_new: bool = True,
 ) -> Iterator[tuple[str, Cluster]]:
     """Yield the address of a cluster that other processes can reach, and this process's access to it.
 
@@ -129,9 +133,10 @@ def served_cluster(
         bootstrap_servers: value of the option.
         properties: more settings, by Kafka's names; only those for the connection are used.
         timeout_seconds: the longest wait for an answer.
+        may_be_new: whether a missing directory is created.
 
     Raises:
-        KafkaConfigurationError: a setting is unknown or wrong.
+        KafkaConfigurationError: a setting is unknown or wrong, or the directory is missing.
     """
     # The other settings are for sources, sinks or producers; here they would be refused as unknown.
     asked = {
@@ -139,8 +144,19 @@ def served_cluster(
         for name, value in properties.items()
         if name.startswith((*CONNECTION, "allow.auto.create.topics"))
     }
+    if not may_be_new:
+        _need_directory(bootstrap_servers)
     with _served(bootstrap_servers) as servers, named_cluster(servers, asked, timeout_seconds) as cluster:
         yield servers, cluster
+
+
+def _need_directory(bootstrap_servers: str) -> None:
+    local = local_address(bootstrap_servers)
+    if local is not None and not local.directory.exists():
+        raise KafkaConfigurationError(
+            f"{bootstrap_servers}: there is no directory {local.directory}; "
+            "'splashdam topics create' makes one, and so does a producer"
+        )
 
 
 @contextmanager
@@ -190,11 +206,8 @@ def named_cluster(
             settings.allow_auto_create_topics,
         )
         return
-    if not may_be_new and not local.directory.exists():
-        raise KafkaConfigurationError(
-            f"{settings.bootstrap_servers}: there is no directory {local.directory}; "
-            "'splashdam topics create' makes one, and so does a producer"
-        )
+    if not may_be_new:
+        _need_directory(bootstrap_servers)
     lease = Lease(local)
     try:
         yield Cluster(

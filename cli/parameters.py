@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from math import isnan
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from splashdam.cli.commands import shown_name
 from splashdam.client.sending.arguments import check_topic_name
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.new_files import no_new_file_in
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -68,20 +69,33 @@ class OutputPath(click.Path):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
         path = super().convert(value, param, ctx)
-        directory = Path(os.fsdecode(path)).absolute().parent
-        if not directory.is_dir():
-            self.fail(f"there is no directory {directory}", param, ctx)
+        file = Path(os.fsdecode(path)).absolute()
+        if not file.parent.is_dir():
+            self.fail(f"there is no directory {file.parent}", param, ctx)
+        if not file.exists() and (obstacle := no_new_file_in(file.parent)):
+            self.fail(f"{file} cannot be written: {obstacle}", param, ctx)
         return path
 
 
-class SecondsRange(click.FloatRange):
-    """A number of seconds. ``nan`` is refused: no comparison with a limit is true of it."""
+class FiniteRange(click.FloatRange):
+    """A number within limits. ``nan``, which no limit stops, and ``inf`` are refused.
+
+    Args:
+        min, max, min_open: as for ``click.FloatRange``.
+        what: names it in messages.
+    """
+
+    def __init__(
+        self, min: float, max: float | None = None, *, what: str = "number of seconds", min_open: bool = False
+    ) -> None:
+        super().__init__(min, max, min_open=min_open)
+        self._what = what
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        seconds = super().convert(value, param, ctx)
-        if isnan(seconds):
-            self.fail(f"{value!r} is no number of seconds", param, ctx)
-        return seconds
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value!r} is no {self._what}", param, ctx)
+        return number
 
 
 def given_bytes(text: str) -> bytes:
@@ -106,7 +120,7 @@ def timeout_option(command: Command) -> Command:
     return click.option(
         "--timeout",
         "timeout_seconds",
-        type=SecondsRange(0, 86_400, min_open=True),
+        type=FiniteRange(0, 86_400, min_open=True),
         metavar="SECONDS",
         default=DEFAULT_TIMEOUT_SECONDS,
         show_default=True,

@@ -30,7 +30,7 @@ from splashdam.cli.measuring.turns import (
     turns,
 )
 from splashdam.cli.output import output_failures, write_file
-from splashdam.cli.parameters import OutputPath, cluster_options, settled_cluster
+from splashdam.cli.parameters import FiniteRange, OutputPath, cluster_options, settled_cluster
 from splashdam.client.settings.rules import options_from_properties
 
 NAMES = tuple(scenario.name for scenario in SCENARIOS)
@@ -65,7 +65,7 @@ DEFAULT_SCENARIOS = ("send-100", "send-1k", "callback-100", "bulk-100", "wait-0"
 )
 @click.option(
     "--scale",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True, what="factor"),
     default=0.1,
     show_default=True,
     help="Factor on the number of records; 1 takes about a second a measurement on a fast machine.",

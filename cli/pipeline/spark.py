@@ -24,7 +24,16 @@ from splashdam.cli.exiting import (
     signals_interrupt,
 )
 from splashdam.cli.output import print_line
-from splashdam.cli.parameters import Command, OutputPath, cluster_options, pairs, settled_cluster
+from splashdam.cli.parameters import (
+    Command,
+    OutputPath,
+    cluster_options,
+    flag_of,
+    pairs,
+    settled_cluster,
+)
+from splashdam.client.sending.arguments import check_topic_name
+from splashdam.model.errors import KafkaConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +55,9 @@ def kafka_options(
     *, reads: Sequence[str] = (), writes: Sequence[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add ``-b``, ``--config`` and ``-X``; the command gets ``kafka``, options for sources and sinks.
+
+    A topic may not be read and written by one command: it would feed itself for ever. With ``embedded:DIR``
+    the directory must exist.
 
     They have Spark's names, ``kafka.bootstrap.servers``, ``kafka.security.protocol``…. For ``embedded:DIR`` a
     broker runs on a free port as long as the command, because workers are other processes. The cluster and
@@ -69,10 +81,13 @@ def kafka_options(
             from splashdam.cli.connecting import served_cluster  # imports trio, which `--help` does not need
 
             arguments.pop("bootstrap_servers")
+            read, written = _topics(reads), _topics(writes)
+            _refuse_loops(read, written)
             with failures_reported(), ExitStack() as opened:
                 address, settings = settled_cluster(config, properties)
-                servers, cluster = opened.enter_context(served_cluster(address, settings, timeout_seconds))
-                cluster.check(_topics(reads), writes=_topics(writes))
+                served = served_cluster(address, settings, timeout_seconds, may_be_new=False)
+                servers, cluster = opened.enter_context(served)
+                cluster.check(list(read), writes=list(written))
                 kafka = {f"kafka.{name}": value for name, value in settings.items()}
                 command(*args, kafka={**kafka, "kafka.bootstrap.servers": servers}, **arguments)
 
@@ -81,11 +96,39 @@ def kafka_options(
     return decorate
 
 
-def _topics(parameters: Sequence[str]) -> list[str]:
-    """Return the topics that parameters of the current command name."""
-    given = click.get_current_context().params
-    texts = [given[parameter] or "" for parameter in parameters]
-    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+def _topics(parameters: Sequence[str]) -> dict[str, str]:
+    """Return the topics that parameters of the current command name, each with the parameter's name.
+
+    Raises:
+        click.UsageError: a parameter names no topic, or two name the same.
+    """
+    context = click.get_current_context()
+    found: dict[str, str] = {}
+    for parameter in parameters:
+        text, flag = context.params[parameter], flag_of(context, parameter)
+        if text is None:
+            continue
+        names = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
+        if not names:
+            raise click.BadParameter("names no topic", param_hint=flag)
+        for name in names:
+            try:
+                check_topic_name(name)
+            except ValueError as error:
+                raise click.BadParameter(str(error), param_hint=flag) from error
+            if name in found:
+                raise click.UsageError(f"{found[name]} and {flag} are both {name}: name two topics")
+            found[name] = flag
+    return found
+
+
+def _refuse_loops(read: Mapping[str, str], written: Mapping[str, str]) -> None:
+    for name, flag in written.items():
+        if name in read:
+            raise click.UsageError(
+                f"{flag} {name} is a topic that this command reads: it would read what it writes, for ever."
+                " Give another topic"
+            )
 
 
 def checkpoint_option(command: Command) -> Command:
@@ -94,8 +137,15 @@ def checkpoint_option(command: Command) -> Command:
         "--checkpoint",
         required=True,
         metavar="DIR",
+        callback=_folder,
         help="Where the query keeps its progress; with the same directory it continues there.",
     )(command)
+
+
+def _folder(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+    if not text.strip():
+        raise click.BadParameter("is empty: give a folder")
+    return text
 
 
 def table_options(command: Command) -> Command:
@@ -140,6 +190,7 @@ def on_spark(plan: Callable[..., Plan]) -> Callable[[Callable[..., None]], Calla
         @click.option(
             "--master",
             metavar="URL",
+            callback=_master,
             help="Spark's master. Default: that of spark-submit, else local[*,4]: all cores of this machine.",
         )
         @click.option(
@@ -199,8 +250,36 @@ def _checked(
     need_master(master)
     try:
         return plan(*args, **arguments)
+    except KafkaConfigurationError as error:
+        raise KafkaConfigurationError(_by_flags(str(error))) from error
     finally:
         close_readers()
+
+
+_FLAGS = {
+    "option startingOffsets=": "--starting-offsets ",
+    "option maxOffsetsPerTrigger=": "--max-records ",
+    "initialOffsetsLocation=": "--checkpoint: ",
+    "option subscribe=": "TOPIC ",
+}
+"""How options of sources are given to a command."""
+
+
+def _by_flags(message: str) -> str:
+    for option, flag in _FLAGS.items():
+        message = message.replace(option, flag)
+    return message
+
+
+_MASTERS = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
+
+
+def _master(_context: click.Context, _parameter: click.Parameter, url: str | None) -> str | None:
+    if url is not None and _MASTERS.fullmatch(url) is None:
+        raise click.BadParameter(
+            f"{url!r} is no master of Spark: give local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
+        )
+    return url
 
 
 def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> str:

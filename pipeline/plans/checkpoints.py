@@ -7,13 +7,13 @@ A checkpoint has ``offsets/N`` for each micro-batch that was planned, with the e
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.new_files import no_new_file_in
 from splashdam.pipeline.plans.plan import Entry, counted
 from splashdam.pipeline.tables.locations import Location
 
@@ -61,14 +61,15 @@ def progress_in(checkpoint: str, *, apart_from: tuple[str, ...] = ()) -> Progres
         apart_from: tables of the same pipeline, which need folders of their own.
 
     Raises:
-        KafkaConfigurationError: it cannot be a folder, cannot be written to, is a table's folder, or is not
-            that of a query with one source.
+        KafkaConfigurationError: it cannot be a folder, cannot be written to, shares a folder with a table,
+            or is not that of a query with one source.
     """
     folder = Location.of(checkpoint)
     for table in apart_from:
-        if Location.of(table).uri == folder.uri:
+        shared = folder.shared_with(Location.of(table))
+        if shared:
             raise KafkaConfigurationError(
-                f"{checkpoint} is given as checkpoint and as table: give the checkpoint a folder of its own"
+                f"checkpoint {checkpoint} and table {table} {shared}: give each a folder of its own"
             )
     if not folder.is_local:
         return Progress(checkpoint, is_unseen=True)
@@ -93,8 +94,8 @@ def need_folder(place: Location, what: str) -> None:
     """
     for path in (Path(place.uri), *Path(place.uri).parents):
         if path.is_dir():
-            if not os.access(path, os.W_OK | os.X_OK):
-                raise KafkaConfigurationError(f"{place.uri} cannot be {what}: {path} is not writable")
+            if obstacle := no_new_file_in(path):
+                raise KafkaConfigurationError(f"{place.uri} cannot be {what}: {obstacle}")
             return
         if path.exists() or path.is_symlink():
             raise KafkaConfigurationError(f"{place.uri} cannot be {what}: {path} is not a folder")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import pyarrow as pa
@@ -101,9 +102,12 @@ def need_apart(*places: str | None) -> None:
     """Check that tables of one pipeline are in different folders.
 
     Raises:
-        KafkaConfigurationError: two are the same.
+        KafkaConfigurationError: two are the same, or one is inside the other.
     """
-    given = [Location.of(place).uri for place in places if place is not None]
-    for uri in given:
-        if given.count(uri) > 1:
-            raise KafkaConfigurationError(f"{uri} is given as two tables: give each a folder of its own")
+    given = [Location.of(place) for place in places if place is not None]
+    for one, other in combinations(given, 2):
+        shared = one.shared_with(other)
+        if shared:
+            raise KafkaConfigurationError(
+                f"tables {one.uri} and {other.uri} {shared}: give each a folder of its own"
+            )

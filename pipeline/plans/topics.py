@@ -11,14 +11,17 @@ from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition
 from splashdam.net.admin.log_dirs import describe_log_dirs
-from splashdam.net.cluster.fetch_client import EARLIEST
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.clusters import Clients, ClusterReader, reader_for
 from splashdam.pipeline.local_source.options import SourceOptions
-from splashdam.pipeline.local_source.planning import DataLoss, OffsetRange
+from splashdam.pipeline.local_source.planning import DataLoss, OffsetRange, Selection
 from splashdam.pipeline.local_source.positions import (
     AtEdge,
+    AtOffsets,
     Offsets,
+    Position,
     earliest,
+    edges,
     from_json,
     in_order,
     latest_from,
@@ -148,6 +151,8 @@ def backlog(options: SourceOptions, progress: Progress, cluster: SizedCluster | 
     partitions = selection.partitions(cluster)
     known, begins = _begin(options, progress, partitions, cluster)
     firsts = earliest(cluster, partitions)
+    if selection.fail_on_data_loss and begins == _begins_by(selection):
+        _check_start(selection.start, edges(cluster, partitions, LATEST))
     until = from_json(progress.until) if progress.until is not None else {}
     ends = latest_from(cluster, partitions, {**known, **until}, selection.patience)
     begin = in_order({**firsts, **known})
@@ -174,11 +179,24 @@ def _begin(
     kept_first = None if location is None else InitialOffsets(location, options.reads).found()
     if kept_first is not None:
         return kept_first, ", from the first offsets that are kept"
-    start = options.selection.start
-    where = options.selection.start_option
-    if isinstance(start, AtEdge):
-        where = "the earliest offsets" if start.edge == EARLIEST else "the latest offsets"
-    return options.selection.starts(partitions, cluster), f", from {where}"
+    return options.selection.starts(partitions, cluster), _begins_by(options.selection)
+
+
+def _begins_by(selection: Selection) -> str:
+    """Return where a new query begins, in words."""
+    if isinstance(selection.start, AtEdge):
+        return ", from the " + ("earliest" if selection.start.edge == EARLIEST else "latest") + " offsets"
+    return f", from {selection.start_option}"
+
+
+def _check_start(start: Position, ends: Offsets) -> None:
+    """Refuse a start beyond a log's end, which a stream would take for lost records."""
+    for where, offset in start.offsets.items() if isinstance(start, AtOffsets) else ():
+        if offset > ends.get(where, offset):
+            raise KafkaConfigurationError(
+                f"option startingOffsets={offset} for {where}: its log ends at {ends[where]}."
+                f" Give {ends[where]} or less, or -1, which is the end"
+            )
 
 
 def _check_loss(loss: DataLoss, known: Offsets, firsts: Offsets, ends: Offsets) -> None:

@@ -17,7 +17,7 @@ from splashdam.model.errors import KafkaConfigurationError
 
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 
-_S3_OPTIONS = {
+S3_OPTIONS = {
     "s3.endpoint": "endpoint_override",
     "s3.access-key-id": "access_key",
     "s3.secret-access-key": "secret_key",
@@ -131,6 +131,23 @@ class Location:
         parts = urlsplit(self.uri)
         return f"{parts.netloc}{parts.path}" if self.is_s3 else f"/{parts.netloc}{parts.path}"
 
+    def shared_with(self, other: Location) -> str:
+        """Return how two folders overlap, in words; "" if they do not. Local links are followed."""
+        mine, theirs = self._real, other._real
+        if mine == theirs:
+            return "are the same folder"
+        for inner, outer in ((mine, theirs), (theirs, mine)):
+            if inner.startswith(f"{outer.rstrip('/')}/"):
+                return "lie one inside the other"
+        return ""
+
+    @property
+    def _real(self) -> str:
+        if self.is_local:
+            return os.path.realpath(self.uri)
+        scheme = urlsplit(self.uri).scheme
+        return self.uri.replace(scheme, "s3", 1) if self.is_s3 else self.uri
+
     def full_path(self, path: str) -> str:
         """Return a file's path in the filesystem."""
         return f"{self.root}/{path}"
@@ -197,7 +214,7 @@ class Location:
 
 
 def _s3_arguments(options: Mapping[str, str]) -> dict[str, Any]:
-    arguments: dict[str, Any] = {ours: options[name] for name, ours in _S3_OPTIONS.items() if name in options}
+    arguments: dict[str, Any] = {ours: options[name] for name, ours in S3_OPTIONS.items() if name in options}
     endpoint = arguments.get("endpoint_override", "")
     if endpoint.startswith("http://"):
         arguments["scheme"] = "http"

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from splashdam.model.errors import KafkaConfigurationError, KafkaError
-from splashdam.pipeline.tables.locations import Location
+from splashdam.model.options import nearest_name
+from splashdam.pipeline.tables.locations import S3_OPTIONS, Location
 from splashdam.pipeline.tables.table import Table, TableFailedError, TableMissingError
 from splashdam.pipeline.tables.writing import DATE
 
@@ -50,6 +51,7 @@ def existing_table(
         KafkaConfigurationError: the format is unknown, or its package is not installed.
     """
     adapter, location = _adapter(table_format), Location.of(place, options)
+    _refuse_unknown(table_format, location)
     with _failures_named(location):
         try:
             return adapter.open(location)
@@ -84,6 +86,7 @@ def open_table(
     """
     adapter = _adapter(table_format)
     location = Location.of(place, options)
+    _refuse_unknown(table_format, location)
     wanted = _with_date(schema, partition_by)
     with _failures_named(location):
         try:
@@ -121,6 +124,7 @@ def check_table(
         KafkaConfigurationError: see `open_table`.
     """
     adapter, location = _adapter(table_format), Location.of(place, options)
+    _refuse_unknown(table_format, location)
     wanted = None if schema is None else _with_date(schema, partition_by)
     with _failures_named(location):
         try:
@@ -149,11 +153,32 @@ def _failures_named(location: Location) -> Iterator[None]:
     """Wrap the errors of the formats' packages, which share no base class."""
     try:
         yield
-    except (KafkaError, OSError):
+    except KafkaError:
         raise
+    except OSError as error:
+        if location.is_local:
+            raise
+        raise TableFailedError(
+            f"{location.uri} cannot be looked into: {error}. Check its name, the network, the credentials,"
+            " and the options of object storage"
+        ) from error
     except Exception as error:
         lines = str(error).splitlines() or [type(error).__name__]
         raise TableFailedError(f"{location.uri} cannot be opened: {lines[0]}") from error
+
+
+def _refuse_unknown(table_format: str, location: Location) -> None:
+    """Refuse options that no format reads: a misspelled endpoint would ask another service."""
+    is_iceberg = table_format == "iceberg"
+    families = ("catalog.", "s3.") if is_iceberg else ()
+    known = [*S3_OPTIONS, *(["identifier", "catalog.type", "catalog.uri"] if is_iceberg else [])]
+    for name, _ in location.options:
+        if name in known or name.startswith(families):
+            continue
+        raise KafkaConfigurationError(
+            f"unknown option {name!r} of a {table_format} table.{nearest_name(name, known)}"
+            f" Known are {', '.join(known)}"
+        )
 
 
 def _refuse_foreign(table_format: str, location: Location) -> None:

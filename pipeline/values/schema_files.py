@@ -6,7 +6,8 @@ unchecked."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,13 +43,15 @@ def read_format(
     """
     if path.suffix == ".avsc":
         texts = {number: _text(file) for number, file in (writers or {}).items()}
-        form = AvroFormat(_text(path), framing, texts)
+        with _named(path):
+            form = AvroFormat(_text(path), framing, texts)
         for file in (path, *(writers or {}).values()):
             parsed_file(file)
         return form
     if writers:
         raise KafkaConfigurationError(f"schema ids are for Avro, and {path} is not an .avsc file")
-    found = _json(path) if path.suffix == ".json" else ddl_format(_text(path))
+    with _named(path):
+        found = _json(path) if path.suffix == ".json" else ddl_format(_text(path))
     return JsonFormat(found.fields, refuses_unknown or found.refuses_unknown)
 
 
@@ -61,9 +64,21 @@ def ddl_format(ddl: str) -> JsonFormat:
     return JsonFormat(columns_of(ddl))
 
 
-def _json(path: Path) -> JsonFormat:
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file in errors that do not: there may be several schemas."""
     try:
-        schema = json.loads(_text(path))
+        yield
+    except KafkaConfigurationError as error:
+        if str(path) in str(error):
+            raise
+        raise KafkaConfigurationError(f"{path}: {error}") from error
+
+
+def _json(path: Path) -> JsonFormat:
+    text = _text(path)
+    try:
+        schema = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise KafkaConfigurationError(f"{path} is not JSON: {error}") from error
     if not isinstance(schema, dict):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from splashdam.cli.commands import OnceCommand
+from splashdam.cli.parameters import FiniteRange
 from splashdam.cli.pipeline.query_progress import print_summary, query_progress
 from splashdam.cli.pipeline.spark import kafka_options, on_spark, table_options
 from splashdam.cli.pipeline.topic_streams import TopicStream, topic_stream
@@ -64,7 +65,7 @@ def _target(table: str, table_format: str, storage: Mapping[str, str], partition
 @click.option(
     "--remove-orphans",
     "orphans_hours",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(0, what="number of hours"),
     metavar="HOURS",
     help="Before the start, delete files of failed attempts that are older than this.",
 )

@@ -140,7 +140,7 @@ def test_plan_of_a_table_that_is_there(servers: str, here: Path) -> None:
     ("arguments", "said"),
     [
         (["ingest", "flights", "file"], "file is not a folder"),
-        (["ingest", "flights", "ckpt"], "as checkpoint and as table"),
+        (["ingest", "flights", "ckpt"], "are the same folder"),
         (["ingest", "flights", "raw", "--format", "delta"], "a table of the format parquet, not delta"),
         (["ingest", "flights", "raw", "--partition-by", "topic"], "partitioned by (), not by (topic)"),
         (["ingest", "flights", "new", "--partition-by", "day"], "cannot partition by day"),
@@ -152,9 +152,9 @@ def test_plan_of_a_table_that_is_there(servers: str, here: Path) -> None:
         (["decode", "flights", "--schema", "file", "--table", "a", "--dead-letter-table", "b"], "no columns"),
         (
             ["decode", "flights", "--schema", "flights.ddl", "--table", "a", "--dead-letter-table", "a"],
-            "two tables",
+            "are the same folder",
         ),
-        (["window", "flights", "--size", "1h", "--table", "a", "--late-table", "./a"], "two tables"),
+        (["window", "flights", "--size", "1h", "--table", "a", "--late-table", "./a"], "are the same folder"),
         (["replay", "nothing"], "holds no table"),
         (["latest", "flights", "raw"], "a table of the format parquet, not delta"),
         (["latest", "flights", "new", "--master", "spark://127.0.0.1:1"], "no Spark master listens"),
@@ -177,3 +177,126 @@ def test_windows_of_another_query_are_refused(servers: str, here: Path) -> None:
     (beside / "3.json").write_text(json.dumps({"watermark_us": 0, "query": "q", "shape": "timestamp; 60000"}))
     status, output = run(servers, *STREAMS["window"], "--plan")
     assert (status, "belongs to other windows" in output) == (2, True)
+
+
+DECODED = ["decode", "flights", "--schema", "flights.ddl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            [*DECODED, "--topic", "flights", "--dead-letter-table", "b"],
+            "--topic flights is a topic that this",
+        ),
+        (
+            [*DECODED, "--table", "a", "--dead-letter-topic", "flights"],
+            "--dead-letter-topic flights is a topic",
+        ),
+        (
+            ["decode", "x, flights", *DECODED[2:], "--topic", "flights", "--dead-letter-table", "b"],
+            "for ever",
+        ),
+        ([*DECODED, "--topic", "t", "--dead-letter-topic", "t"], "are both t: name two topics"),
+    ],
+)
+def test_a_decoder_read_what_it_had_written(
+    arguments: list[str], said: str, servers: str, here: Path
+) -> None:
+    """An output that is an input, too, feeds the query for ever."""
+    assert servers
+    status, output = run(servers, *arguments, "--plan")
+    assert (status, said in " ".join(output.split())) == (2, True), output
+
+
+@pytest.mark.parametrize("only_plan", [["--plan"], []])
+def test_a_plan_made_the_broker_s_directory(only_plan: list[str], here: Path) -> None:
+    """A directory that is not there has no topic, and is not made to find that out."""
+    before = sorted(here.iterdir())
+    status, output = run(f"embedded:{here}/nope", "ingest", "flights", "raw", *only_plan)
+    assert (status, f"there is no directory {here}/nope" in output) == (2, True), output
+    assert sorted(here.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ingest", "flights", "ckpt/raw"],
+        ["ingest", "flights", "link/raw"],
+        [*DECODED, "--table", "a", "--dead-letter-table", "a/bad"],
+    ],
+)
+def test_a_plan_accepted_one_folder_inside_another(arguments: list[str], servers: str, here: Path) -> None:
+    """The next start would find foreign files in a table, or a table in the checkpoint."""
+    (here / "ckpt").mkdir()
+    (here / "link").symlink_to(here / "ckpt")
+    status, output = run(servers, *arguments, "--plan")
+    assert (status, "lie one inside the other" in output) == (2, True), output
+
+
+def test_folders_side_by_side_are_apart(servers: str, here: Path) -> None:
+    """A common beginning of the name is no folder."""
+    status, output = run(servers, "ingest", "flights", "ckpt2", "--plan")
+    assert status == 0, output
+
+
+INGEST = ["ingest", "flights", "raw"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            [*INGEST, "--starting-offsets", '{"flights":{"0":99}}'],
+            "--starting-offsets 99 for flights-0: its log",
+        ),
+        (["ingest", ",", "raw"], "TOPIC[,…]: names no topic"),
+        (["ingest", "a b", "raw"], "TOPIC[,…]: 'a b' is not a legal topic name"),
+        ([*INGEST, "--follow", "nan"], "'--follow': 'nan' is no number of seconds"),
+        ([*INGEST, "--follow", "inf"], "'--follow': 'inf' is no number of seconds"),
+        ([*INGEST, "--remove-orphans", "nan"], "'--remove-orphans': 'nan' is no number of hours"),
+        ([*INGEST, "--master", "foo"], "'foo' is no master of Spark: give local[N]"),
+        ([*INGEST, "--spark-log", "/proc/x"], "/proc takes no new file"),
+        ([*INGEST, "--storage", "s3.endpont=x"], "Did you mean 's3.endpoint'?"),
+        (["ingest", "flights", "/proc/tbl"], "/proc takes no new file"),
+        (
+            [
+                "decode",
+                "flights",
+                "--schema",
+                "bin.json",
+                *DECODED[4:],
+                "--table",
+                "a",
+                "--dead-letter-table",
+                "b",
+            ],
+            "cannot read bin.json: 'utf-8'",
+        ),
+        (
+            ["decode", "flights", "--schema", "bad.ddl", "--table", "a", "--dead-letter-table", "b"],
+            "bad.ddl: ",
+        ),
+        (
+            ["decode", "flights", "--schema", "bad.json", "--table", "a", "--dead-letter-table", "b"],
+            "bad.json: $ of",
+        ),
+    ],
+)
+def test_a_plan_passed_or_named_what_nobody_gave(
+    arguments: list[str], said: str, servers: str, here: Path
+) -> None:
+    """Errors name the flag that was given, and each of these is one."""
+    (here / "bin.json").write_bytes(b"\x7b\x84")
+    (here / "bad.ddl").write_text("id bigintt")
+    (here / "bad.json").write_text('{"type": "objct"}')
+    status, output = run(servers, *arguments, "--plan")
+    text = " ".join(output.split())
+    assert (status, said in text) == (2, True), output
+    assert "not JSON" not in text
+
+
+def test_an_empty_checkpoint_was_called_a_table(servers: str, here: Path) -> None:
+    """As from an unset variable."""
+    result = CliRunner().invoke(splashdam, ["pipeline", *INGEST, "-b", servers, "--checkpoint", "", "--plan"])
+    assert (result.exit_code, "'--checkpoint': is empty" in result.output) == (2, True), result.output

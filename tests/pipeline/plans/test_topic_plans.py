@@ -129,6 +129,11 @@ def test_checkpoint_needs_a_folder_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(KafkaConfigurationError, match="file is not a folder"):
         progress_in(str(tmp_path / "file" / "c"))
-    with pytest.raises(KafkaConfigurationError, match="as checkpoint and as table"):
+    with pytest.raises(KafkaConfigurationError, match="are the same folder"):
         progress_in(str(tmp_path / "t"), apart_from=(f"{tmp_path}/t/",))
+    for checkpoint, table in ((tmp_path / "t/c", tmp_path / "t"), (tmp_path / "t/../t", tmp_path / "t/c")):
+        with pytest.raises(KafkaConfigurationError, match="lie one inside the other"):
+            progress_in(str(checkpoint), apart_from=(str(table),))
+    with pytest.raises(KafkaConfigurationError, match="lie one inside the other"):
+        progress_in("s3a://bucket/t/c", apart_from=("s3://bucket/t",))
     assert "not looked into" in progress_in("s3a://bucket/c").entry.what

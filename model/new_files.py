@@ -1,0 +1,19 @@
+"""Whether a folder takes new files, found out without leaving one there."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def no_new_file_in(folder: Path) -> str:
+    """Return why no file can be made in a folder, "" if one can.
+
+    Permissions alone do not tell: a folder of /proc takes no file, whoever asks, nor does a full disk.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder):  # on Linux a file without a name
+            return ""
+    except OSError as error:
+        return f"{folder} takes no new file ({error.strerror or os.strerror(error.errno or 0)})"
