@@ -82,6 +82,18 @@ def test_cold_start_is_counted_above_trio_in_the_same_round() -> None:
     assert goals.above_trio(Results(runs)) == [80.0]
 
 
+def test_one_request_at_a_time_is_compared_with_a_bare_echo() -> None:
+    """A slow machine slows both; a rate alone said how fast the machine was."""
+    goals, recorded = map(importlib.import_module, ("comparison.goals", "recorded"))
+    goal = next(each for each in goals.GOALS if each.title.startswith("broker: one-record requests, one in"))
+    runs = [
+        recorded.run_of("requests-1", "splashdam broker", 0, requests_per_second=2_000.0),
+        recorded.run_of("requests-1", "bare echo over loopback", 0, requests_per_second=10_000.0),
+    ]
+    assert goal.measured(Results(runs)) == [0.2]
+    assert goal.verdict(0.2) == "floor"
+
+
 def test_the_report_has_every_scenario_and_goal() -> None:
     """Settings, machine, a table for each scenario, floors and goals, on recorded measurements."""
     compare, recorded = map(importlib.import_module, ("compare", "recorded"))
