@@ -17,7 +17,7 @@ from support.running.house_tree import ROOT
 from splashdam.cli.measuring.figures import RATE, TIMES, Results
 from splashdam.cli.measuring.turns import MeasurementError
 
-ONLY_IN_FULL = ("8 partitions", "await send()", "tight", "clean partitions")
+ONLY_IN_FULL = ("8 partitions", "await send()", "tight", "clean partitions", "real Kafka")
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -116,7 +116,7 @@ def test_a_sink_that_lost_a_record_fails_the_run(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(compare.Laboratory, "opened", lambda *_: _SinkThatLosesOne())
     plan = compare.plan(compare.chosen(compare.parse_arguments(["--scenarios", "send-100"])), 1)
     with pytest.raises(MeasurementError, match="sent 2,001 records, 2,000 arrived"):
-        compare.Laboratory([], 0.001, ".").measure(plan[0])
+        compare.Laboratory([], 0.001, ".", compare.Brokers(".")).measure(plan[0])
 
 
 class _SinkThatLosesOne:
