@@ -21,6 +21,9 @@ from comparison.distance import PARTITIONS as FAR_PARTITIONS
 from comparison.distance import SCENARIOS as DISTANCE_SCENARIOS
 from comparison.distance import far_sink_command
 from comparison.goals import print_goals
+from comparison.real_kafka import NAMES as KAFKA_NAMES
+from comparison.real_kafka import SCENARIOS as KAFKA_SCENARIOS
+from comparison.real_kafka import Brokers, on_this_machine
 from machine import SCENARIOS as MACHINE_SCENARIOS
 from picture import draw
 from rich.console import Console
@@ -42,8 +45,10 @@ from splashdam.cli.measuring.turns import (
     taking_part,
     turns,
 )
+from splashdam.model.errors import KafkaError
 
-ALL: Sequence[Scenario] = (*SCENARIOS, *DISTANCE_SCENARIOS, *MACHINE_SCENARIOS)
+# A real Kafka is last: it runs until the end, and would take processor time from what comes after it.
+ALL: Sequence[Scenario] = (*SCENARIOS, *DISTANCE_SCENARIOS, *MACHINE_SCENARIOS, *KAFKA_SCENARIOS)
 CLIENTS = ("splashdam", "confluent-kafka", "kafka-python", "aiokafka")
 ROUNDS = 3
 FULL_ROUNDS = 5
@@ -91,13 +96,13 @@ def chosen(arguments: argparse.Namespace) -> list[Scenario]:
     named = [each for each in ALL if not arguments.scenarios or each.name in arguments.scenarios]
     if not arguments.full and not arguments.scenarios:
         named = [shortened(each) for each in named]
-    return [each for each in named if each.contenders]
+    return [on_this_machine(each) if each.name in KAFKA_NAMES else each for each in named if each.contenders]
 
 
 def plan(scenarios: Sequence[Scenario], rounds: int) -> list[Turn]:
-    """Return every measurement in its order, without contenders that are not installed."""
+    """Return every measurement in its order, without contenders that cannot be measured here."""
     todo = []
-    for scenario in map(taking_part, scenarios):
+    for scenario in filter(lambda each: each.contenders, map(taking_part, scenarios)):
         times = rounds * COLD_START_FACTOR if scenario.kind == "cold start" and rounds > 1 else rounds
         todo += turns([scenario], times)
     return todo
@@ -105,11 +110,12 @@ def plan(scenarios: Sequence[Scenario], rounds: int) -> list[Turn]:
 
 @attrs.frozen
 class Laboratory:
-    """Makes one measurement of any kind: against the common sink, or of broker and machine."""
+    """Makes one measurement of any kind: with the common sink, of broker and machine, with a real Kafka."""
 
     sink: Sequence[str]
     scale: float
     data: str
+    brokers: Brokers
 
     def measure(self, turn: Turn) -> Run:
         """Make one measurement.
@@ -117,6 +123,8 @@ class Laboratory:
         Raises:
             MeasurementError: the measurement failed, or a record is missing.
         """
+        if turn.scenario.name in KAFKA_NAMES:
+            return self.brokers.measure(turn, self.scale)
         if turn.scenario.kind == "machine":
             script = [sys.executable, str(Path(__file__).with_name("machine.py"))]
             return run_process([*script, turn.contender.call, self.data, str(self.scale)], turn)
@@ -147,15 +155,17 @@ def main() -> int:
     if arguments.list:
         for each in scenarios:
             contenders = ", ".join(contender.label for contender in each.contenders)
-            console.print(f"{each.name:14}{each.title}: {contenders}", highlight=False, soft_wrap=True)
+            console.print(f"{each.name:29}{each.title}: {contenders}", highlight=False, soft_wrap=True)
         return 0
     machine = machine_facts(CLIENTS)
     with temporary_build_dir() as build_dir:
         kind, sink = sink_command(arguments.sink, Path(build_dir))
-        laboratory = Laboratory(sink, arguments.scale, str(arguments.data or Path(build_dir).parent))
+        data = str(arguments.data or Path(build_dir).parent)
         try:
-            runs = measure_all(plan(scenarios, arguments.rounds), laboratory.measure, console)
-        except (MeasurementError, RuntimeError) as error:
+            with Brokers(data) as brokers:
+                laboratory = Laboratory(sink, arguments.scale, data, brokers)
+                runs = measure_all(plan(scenarios, arguments.rounds), laboratory.measure, console)
+        except (MeasurementError, RuntimeError, KafkaError) as error:
             print(f"failed: {error}", file=sys.stderr)
             return 1
     document = {

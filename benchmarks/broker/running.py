@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -54,22 +55,30 @@ def our_broker(home: Path, python: str = sys.executable) -> Iterator[Running]:
     command = [python, "-m", "splashdam.cli", "broker", "--data", str(home / "data"), "--port", "0"]
     # Without bytecode files Python would compile the broker at each start.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert process.stdout is not None
-        host, _, port = process.stdout.readline().strip().removeprefix("listening on ").rpartition(":")
-        yield Running((host, int(port)), process.pid)
-    finally:
-        process.terminate()
-        process.wait()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            host, _, port = process.stdout.readline().strip().removeprefix("listening on ").rpartition(":")
+            yield Running((host, int(port)), process.pid)
+        finally:
+            process.terminate()
 
 
-def real_broker(version: str, home: Path) -> AbstractContextManager[Running]:
-    """Apache Kafka, one node; its directory is formatted before it is started."""
-    sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+def real_broker(version: str, home: Path, **options: Any) -> AbstractContextManager[Running]:
+    """Apache Kafka, one node; its directory is formatted before it is started.
+
+    Args:
+        version: of Kafka.
+        home: a folder for its directory.
+        options: of the tests' ``KafkaBroker``: settings, heap, jvm.
+    """
+    os.environ.setdefault("KAFKA_JARS", str(default_jars()))
+    tests = str(Path(__file__).parents[2] / "tests")
+    if tests not in sys.path:
+        sys.path.insert(0, tests)
     from support.kafka.kafka_jars import KafkaBroker
 
-    broker = KafkaBroker(version, home)
+    broker = KafkaBroker(version, home, **options)
     broker.format()
     return _running(broker)
 
@@ -134,6 +143,23 @@ def cpu_seconds(pid: int) -> float:
 def default_jars() -> Path:
     """Return the folder of Kafka's jars: ``KAFKA_JARS``, or where ``make kafka`` puts them."""
     return Path(os.environ.get("KAFKA_JARS", Path.home() / ".cache" / "splashdam" / "kafka"))
+
+
+def why_no_kafka(version: str, *, tools: bool = False) -> str:
+    """Return why a real Kafka, or one of its command line tools, cannot be started here; "" if it can.
+
+    The text says what helps.
+    """
+    if shutil.which("java") is None:
+        return "Java is not installed: a real Kafka needs Java 17 or later"
+    jars, home = default_jars(), Path.home()
+    shown = f"~/{jars.relative_to(home)}" if jars.is_relative_to(home) else str(jars)
+    remedy = f"sh tools/fetch_kafka.sh {shown} {version}"
+    if not (jars / version).is_dir():
+        return f"the jars of Kafka {version} are not here: {remedy}"
+    if tools and not any((jars / version).glob("kafka-tools-[0-9]*.jar")):
+        return f"the tools are missing in {shown}/{version}: remove it, then {remedy}"
+    return ""
 
 
 def contestants(jars: Path) -> dict[str, Start]:

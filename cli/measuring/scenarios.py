@@ -29,6 +29,7 @@ class Contender:
         records: number of records in a full run at 100 B, which takes about a second.
         needs: modules that it imports.
         pure: whether splashdam runs with the Python twin of its kernel.
+        absent: why it cannot be measured here, beside missing modules; "" if it can.
     """
 
     label: str
@@ -37,6 +38,7 @@ class Contender:
     records: int
     needs: tuple[str, ...] = ()
     pure: bool = False
+    absent: str = ""
 
     @property
     def ours(self) -> bool:

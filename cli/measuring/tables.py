@@ -8,10 +8,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from splashdam.cli.measuring.figures import COLUMNS, CPU, TIMES, Figure, Results, Spread
 from splashdam.cli.measuring.scenarios import Contender, Scenario
-from splashdam.cli.measuring.turns import missing_modules
+from splashdam.cli.measuring.turns import why_absent
 
 MIN_WIDTH = 170
 
@@ -37,16 +38,24 @@ def print_report(
 
 
 def print_tables(scenarios: Sequence[Scenario], results: Results, console: Console) -> None:
-    """Print a table for each scenario, with its note and the clients that are not installed."""
+    """Print a table for each scenario, with its note and the contenders that were left out."""
     for scenario in scenarios:
-        console.print(scenario_table(scenario, results))
+        made = scenario_table(scenario, results)
+        console.print(made if made.row_count else Text(scenario.title, "bold"))
         if scenario.note:
             console.print(f"  {scenario.note}", style="dim", highlight=False)
-        for contender in scenario.contenders:
-            missing = missing_modules(contender)
-            if missing:
-                text = f"  {contender.label}: not measured, {', '.join(missing)} is not installed"
-                console.print(text, style="yellow", highlight=False)
+        for why, labels in _left_out(scenario).items():
+            text = f"  {', '.join(labels)}: not measured, {why}"
+            console.print(text, style="yellow", highlight=False, soft_wrap=True)
+
+
+def _left_out(scenario: Scenario) -> dict[str, list[str]]:
+    """Return the labels of the contenders that were not measured, by the reason."""
+    found: dict[str, list[str]] = {}
+    for contender in scenario.contenders:
+        if why := why_absent(contender):
+            found.setdefault(why, []).append(contender.label)
+    return found
 
 
 def scenario_table(scenario: Scenario, results: Results) -> Table:

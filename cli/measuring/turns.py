@@ -75,9 +75,15 @@ def missing_modules(contender: Contender) -> list[str]:
     return [name for name in contender.needs if find_spec(name) is None]
 
 
+def why_absent(contender: Contender) -> str:
+    """Return why a contender cannot be measured here; "" if it can."""
+    missing = missing_modules(contender)
+    return f"{', '.join(missing)} is not installed" if missing else contender.absent
+
+
 def taking_part(scenario: Scenario) -> Scenario:
-    """Return the scenario without contenders that are not installed."""
-    present = [each for each in scenario.contenders if not missing_modules(each)]
+    """Return the scenario without contenders that cannot be measured here."""
+    present = [each for each in scenario.contenders if not why_absent(each)]
     return attrs.evolve(scenario, contenders=tuple(present))
 
 

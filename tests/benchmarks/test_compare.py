@@ -17,7 +17,7 @@ from support.running.house_tree import ROOT
 from splashdam.cli.measuring.figures import RATE, TIMES, Results
 from splashdam.cli.measuring.turns import MeasurementError
 
-ONLY_IN_FULL = ("8 partitions", "await send()", "tight", "clean partitions")
+ONLY_IN_FULL = ("8 partitions", "await send()", "tight", "clean partitions", "real Kafka")
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -82,6 +82,18 @@ def test_cold_start_is_counted_above_trio_in_the_same_round() -> None:
     assert goals.above_trio(Results(runs)) == [80.0]
 
 
+def test_one_request_at_a_time_is_compared_with_a_bare_echo() -> None:
+    """A slow machine slows both; a rate alone said how fast the machine was."""
+    goals, recorded = map(importlib.import_module, ("comparison.goals", "recorded"))
+    goal = next(each for each in goals.GOALS if each.title.startswith("broker: one-record requests, one in"))
+    runs = [
+        recorded.run_of("requests-1", "splashdam broker", 0, requests_per_second=2_000.0),
+        recorded.run_of("requests-1", "bare echo over loopback", 0, requests_per_second=10_000.0),
+    ]
+    assert goal.measured(Results(runs)) == [0.2]
+    assert goal.verdict(0.2) == "floor"
+
+
 def test_the_report_has_every_scenario_and_goal() -> None:
     """Settings, machine, a table for each scenario, floors and goals, on recorded measurements."""
     compare, recorded = map(importlib.import_module, ("compare", "recorded"))
@@ -104,7 +116,7 @@ def test_a_sink_that_lost_a_record_fails_the_run(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(compare.Laboratory, "opened", lambda *_: _SinkThatLosesOne())
     plan = compare.plan(compare.chosen(compare.parse_arguments(["--scenarios", "send-100"])), 1)
     with pytest.raises(MeasurementError, match="sent 2,001 records, 2,000 arrived"):
-        compare.Laboratory([], 0.001, ".").measure(plan[0])
+        compare.Laboratory([], 0.001, ".", compare.Brokers(".")).measure(plan[0])
 
 
 class _SinkThatLosesOne:

@@ -110,6 +110,7 @@ class KafkaBroker:
         format_options: for the formatting of the directory, ``--add-scram`` for example.
         cluster_id: whose node it is; a cluster of its own by default.
         heap: of its JVM.
+        jvm: other options of its JVM; those of the tests start soon and run slowly.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class KafkaBroker:
         cluster_id: str | None = None,
         *,
         heap: str = "512m",
+        jvm: Sequence[str] = _JVM,
     ) -> None:
         self.version = version
         self.cluster_id = cluster_id or format_uuid(new_uuid())
@@ -128,7 +130,7 @@ class KafkaBroker:
         self._home = home
         self._settings = dict(settings or {})
         self._format_options = format_options
-        self._jvm = (f"-Xmx{heap}", *_JVM)
+        self._jvm = (f"-Xmx{heap}", *jvm)
         self._classpath = classpath(version)
         self._process: subprocess.Popen[bytes] | None = None
         self.bootstrap_servers = ""
