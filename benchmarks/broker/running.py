@@ -54,14 +54,13 @@ def our_broker(home: Path, python: str = sys.executable) -> Iterator[Running]:
     command = [python, "-m", "splashdam.cli", "broker", "--data", str(home / "data"), "--port", "0"]
     # Without bytecode files Python would compile the broker at each start.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert process.stdout is not None
-        host, _, port = process.stdout.readline().strip().removeprefix("listening on ").rpartition(":")
-        yield Running((host, int(port)), process.pid)
-    finally:
-        process.terminate()
-        process.wait()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            host, _, port = process.stdout.readline().strip().removeprefix("listening on ").rpartition(":")
+            yield Running((host, int(port)), process.pid)
+        finally:
+            process.terminate()
 
 
 def real_broker(version: str, home: Path) -> AbstractContextManager[Running]:
