@@ -1,1 +1,1 @@
-"""Parts of ``serving.py``: brokers as processes, a raw client for their requests, ingest and stalls."""
+"""Parts of ``serving.py`` and ``scaling.py``: brokers as processes, a raw client, large logs."""
