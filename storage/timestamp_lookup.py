@@ -9,7 +9,6 @@ lose segments or have them replaced.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import attrs
@@ -38,7 +37,7 @@ STEP_HEADS = 32
 """Batch heads passed in one step: some 30 µs."""
 
 _SEGMENT_HEADS = 8
-"""A segment counts as this many heads, because its index may have to be read."""
+"""A segment counts as this many heads; as a whole step if its indexes have to be read."""
 
 
 class TimestampOffset(NamedTuple):
@@ -208,16 +207,30 @@ def _largest(segments: SegmentList, from_offset: int, check_open: Callable[[], N
                 largest = max(largest, -1 if record is None else record.timestamp_ms)
     offset = from_offset
     while True:
+        passed = 0
         # Walked to anew, because segments may be removed or replaced during each yield.
-        step = list(islice(segments.walk_from(offset), STEP_HEADS // _SEGMENT_HEADS))
-        for segment in step:
+        for segment in segments.walk_from(offset, will_use=False):
+            passed += _cost_of_passing(segment)
             if segment.base_offset >= from_offset:
-                largest = max(largest, segment.max_timestamp)
-        if step[-1] is segments.active:
+                largest = max(largest, _max_timestamp(segments, segment))
+            offset = segment.base_offset + 1
+            if passed >= STEP_HEADS and segment is not segments.active:
+                break
+        else:
             return largest
-        offset = step[-1].base_offset + 1
         yield 1
         check_open()
+
+
+def _cost_of_passing(segment: LogSegment) -> int:
+    return _SEGMENT_HEADS if segment.knows_max_timestamp else STEP_HEADS
+
+
+def _max_timestamp(segments: SegmentList, segment: LogSegment) -> int:
+    """Return a segment's largest timestamp; that is a use of its files only if they have to be read."""
+    if not segment.knows_max_timestamp:
+        segments.use(segment)
+    return segment.max_timestamp
 
 
 class _Heads:
@@ -253,11 +266,11 @@ class _Heads:
 
     def __iter__(self) -> Iterator[tuple[LogSegment, Head] | None]:
         while True:
-            for segment in self._segments.walk_from(self._offset):
+            for segment in self._segments.walk_from(self._offset, will_use=False):
                 if self._only not in (None, segment):
                     return
                 self._offset = max(self._offset, segment.base_offset)
-                self._passed += _SEGMENT_HEADS
+                self._passed += _cost_of_passing(segment)
                 head = self._next_in(segment)
                 if head is not None or self._passed >= STEP_HEADS:
                     break
@@ -269,8 +282,9 @@ class _Heads:
 
     def _next_in(self, segment: LogSegment) -> Head | None:
         """Return the segment's next match; None at the segment's end, or if this step is over."""
-        if segment.max_timestamp < self._timestamp_ms:
+        if _max_timestamp(self._segments, segment) < self._timestamp_ms:
             return None
+        self._segments.use(segment)
         for head in self._from_here(segment):
             self._at = segment, head.position + head.size_bytes
             self._passed += 1

