@@ -255,12 +255,34 @@ def settled_cluster(config: Path | None, properties: Mapping[str, str]) -> tuple
     settings = {**in_file, **properties}
     given = properties.get("bootstrap.servers")
     if not is_given(context, "bootstrap_servers"):
-        return given or in_file.get("bootstrap.servers") or option, settings
+        if given:
+            return _address(given, "-X bootstrap.servers"), settings
+        if in_file.get("bootstrap.servers"):
+            return _address(in_file["bootstrap.servers"], f"bootstrap.servers in {config}"), settings
+        return option, settings
     if given is not None and given != option:
         raise click.UsageError(
             f"--bootstrap-servers {option} contradicts -X bootstrap.servers={given}", context
         )
-    return option, settings
+    return _address(option, "--bootstrap-servers"), settings
+
+
+def _address(servers: str, given_by: str) -> str:
+    """Return a cluster's address.
+
+    Raises:
+        click.BadParameter: it is none; the message names what gave it.
+    """
+    from splashdam.client.local import local_address  # ``--help`` does not need them
+    from splashdam.net.addresses import parse_bootstrap_servers
+
+    try:
+        if local_address(servers) is None:
+            parse_bootstrap_servers(servers)
+    except KafkaConfigurationError as error:
+        problem = str(error).removeprefix(f"bootstrap_servers={servers!r}: ")
+        raise click.BadParameter(problem, click.get_current_context(), param_hint=given_by) from error
+    return servers
 
 
 def read_properties(path: Path | None) -> dict[str, str]:

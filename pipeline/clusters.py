@@ -194,7 +194,7 @@ class ClusterConfig:
         return dict(self._properties).get("client.id", CLIENT_ID)
 
     def _settings(self) -> ProducerSettings:
-        return producer_settings(options_from_properties(self.properties))
+        return producer_settings(options_from_properties(self.properties, what="client"))
 
     def _reading(self) -> dict[str, Any]:
         found: dict[str, Any] = {}

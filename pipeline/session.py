@@ -132,11 +132,16 @@ def need_master(master: str | None) -> None:
         master: Spark's master URL, ``spark://HOST:PORT`` or several addresses with commas between them.
 
     Raises:
-        KafkaConfigurationError: none of them does.
+        KafkaConfigurationError: none of them does, or one is no address.
     """
     if master is None or not master.startswith(STANDALONE):
         return
-    addresses = parse_bootstrap_servers(master.removeprefix(STANDALONE))
+    given = master.removeprefix(STANDALONE)
+    try:
+        addresses = parse_bootstrap_servers(given)
+    except KafkaConfigurationError as error:
+        problem = str(error).removeprefix(f"bootstrap_servers={given!r}: ")
+        raise KafkaConfigurationError(f"{master!r} is no master of Spark: {problem}") from None
 
     async def accepts() -> bool:
         for host, port in addresses:

@@ -65,7 +65,7 @@ def kafka_options(
 
     Args:
         reads: parameters of the command that name topics, separated by commas, which must exist.
-        writes: parameters that name topics which the brokers may create when they are written to.
+        writes: parameters that each name one topic, which the brokers may create when they are written to.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -81,7 +81,7 @@ def kafka_options(
             from splashdam.cli.connecting import served_cluster  # imports trio, which `--help` does not need
 
             arguments.pop("bootstrap_servers")
-            read, written = _topics(reads), _topics(writes)
+            read, written = _topics(reads, are_lists=True), _topics(writes, are_lists=False)
             _refuse_loops(read, written)
             with failures_reported(), ExitStack() as opened:
                 address, settings = settled_cluster(config, properties)
@@ -96,8 +96,12 @@ def kafka_options(
     return decorate
 
 
-def _topics(parameters: Sequence[str]) -> dict[str, str]:
+def _topics(parameters: Sequence[str], *, are_lists: bool) -> dict[str, str]:
     """Return the topics that parameters of the current command name, each with the parameter's name.
+
+    Args:
+        parameters: their names.
+        are_lists: whether each may name several topics, with commas between them.
 
     Raises:
         click.UsageError: a parameter names no topic, or two name the same.
@@ -108,7 +112,9 @@ def _topics(parameters: Sequence[str]) -> dict[str, str]:
         text, flag = context.params[parameter], flag_of(context, parameter)
         if text is None:
             continue
-        names = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
+        names = (
+            [text] if text and not are_lists else dict.fromkeys(filter(None, map(str.strip, text.split(","))))
+        )
         if not names:
             raise click.BadParameter("names no topic", param_hint=flag)
         for name in names:
@@ -137,13 +143,14 @@ def checkpoint_option(command: Command) -> Command:
         "--checkpoint",
         required=True,
         metavar="DIR",
-        callback=_folder,
+        callback=named_place,
         help="Where the query keeps its progress; with the same directory it continues there.",
     )(command)
 
 
-def _folder(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
-    if not text.strip():
+def named_place(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    """Refuse an empty folder or address, as from an unset variable (a click callback)."""
+    if text is not None and not text.strip():
         raise click.BadParameter("is empty: give a folder")
     return text
 
@@ -245,18 +252,25 @@ def _checked(
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise CannotRun(f"the command needs pyspark and pyarrow. Install with: {EXTRA}")
     from splashdam.pipeline.clusters import close_readers
+    from splashdam.pipeline.local_source.planning import DataLossError
     from splashdam.pipeline.session import need_master
 
     need_master(master)
     try:
         return plan(*args, **arguments)
     except KafkaConfigurationError as error:
-        raise KafkaConfigurationError(_by_flags(str(error))) from error
+        # Not its cause, whose text would follow with the names of Spark.
+        raise KafkaConfigurationError(_by_flags(str(error))) from None
+    except DataLossError as lost:
+        lost.remedy = "give a new --checkpoint to begin anew, at what --starting-offsets says"
+        raise
     finally:
         close_readers()
 
 
 _FLAGS = {
+    "set the option startingOffsets": "give --starting-offsets",
+    "set the option topic": "give --topic",
     "option startingOffsets=": "--starting-offsets ",
     "option maxOffsetsPerTrigger=": "--max-records ",
     "initialOffsetsLocation=": "--checkpoint: ",
@@ -268,10 +282,10 @@ _FLAGS = {
 def _by_flags(message: str) -> str:
     for option, flag in _FLAGS.items():
         message = message.replace(option, flag)
-    return message
+    return re.sub(r"^kafka\.(?=\S+ cannot be set)", "", message)
 
 
-_MASTERS = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
+_MASTERS = re.compile(r"local(\[([1-9]\d*|\*)(,\s*[1-9]\d*)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
 
 
 def _master(_context: click.Context, _parameter: click.Parameter, url: str | None) -> str | None:

@@ -225,12 +225,17 @@ class InitialOffsets:
         """Return the offsets in the file, None if there is no file.
 
         Raises:
-            KafkaConfigurationError: the file belongs to another query, or has another format.
+            KafkaConfigurationError: the file belongs to another query, or has another format; or its place
+                cannot be looked into.
             OSError: the file cannot be read.
         """
         files, directory = _opened(self.location)
         path = f"{directory}/{_FILE}"
-        return self._read(files, path) if _is_there(files, path) else None
+        try:
+            is_there = _is_there(files, path)
+        except OSError as error:
+            raise _unreachable(self.location, error) from error
+        return self._read(files, path) if is_there else None
 
     def _read(self, files: FileSystem, path: str) -> Offsets:
         with files.open_input_stream(path) as stream:
@@ -259,7 +264,9 @@ def _opened(location: str) -> tuple[FileSystem, str]:
         return LocalFileSystem(), os.path.abspath(location)
     try:
         files, path = FileSystem.from_uri(location)
-    except (ValueError, OSError):  # not a scheme of Arrow's own
+    except OSError as error:  # Arrow asks where a bucket is
+        raise _unreachable(location, error) from error
+    except ValueError:  # not a scheme of Arrow's own
         try:
             from fsspec.core import url_to_fs
 
@@ -268,6 +275,13 @@ def _opened(location: str) -> tuple[FileSystem, str]:
             raise KafkaConfigurationError(f"initialOffsetsLocation={location!r}: {error}") from error
         files = PyFileSystem(FSSpecHandler(other))
     return files, path.rstrip("/")
+
+
+def _unreachable(location: str, error: OSError) -> KafkaConfigurationError:
+    return KafkaConfigurationError(
+        f"initialOffsetsLocation={location!r} cannot be looked into: {error}. What to do: check its name, "
+        "the network, and region and keys in the environment"
+    )
 
 
 def _is_there(files: FileSystem, path: str) -> bool:

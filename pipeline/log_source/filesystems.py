@@ -24,6 +24,7 @@ _SAME_AS = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
 _WITH_SETTINGS = {"s3": "S3FileSystem", "gs": "GcsFileSystem"}
 _OF_ARROW = frozenset({"file", "hdfs", "viewfs", "abfs", "abfss", *_WITH_SETTINGS})
+_ADVICE = ". What to do: check its name, the network, and region and keys in the environment or the settings"
 _SECONDS = frozenset({"connect_timeout", "request_timeout"})
 _USER = re.compile(r"//[^/@]*@")
 _COPIED_BYTES = 64 * 1024
@@ -209,7 +210,8 @@ def _opened(_: int, uri: str, settings: tuple[tuple[str, str], ...]) -> tuple[pa
     try:
         filesystem, path = _open(uri, {name: _value(name, text) for name, text in settings})
     except (OSError, ValueError, TypeError, ImportError) as error:
-        raise KafkaConfigurationError(f"cannot open {_without_secrets(uri)}: {error}") from error
+        advice = _ADVICE if isinstance(error, OSError) and "://" in uri else ""
+        raise KafkaConfigurationError(f"cannot open {_without_secrets(uri)}: {error}{advice}") from error
     return filesystem, path.rstrip("/") or path
 
 

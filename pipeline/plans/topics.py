@@ -152,7 +152,7 @@ def backlog(options: SourceOptions, progress: Progress, cluster: SizedCluster | 
     known, begins = _begin(options, progress, partitions, cluster)
     firsts = earliest(cluster, partitions)
     if selection.fail_on_data_loss and begins == _begins_by(selection):
-        _check_start(selection.start, edges(cluster, partitions, LATEST))
+        _check_start(selection.start, firsts, edges(cluster, partitions, LATEST))
     until = from_json(progress.until) if progress.until is not None else {}
     ends = latest_from(cluster, partitions, {**known, **until}, selection.patience)
     begin = in_order({**firsts, **known})
@@ -189,13 +189,18 @@ def _begins_by(selection: Selection) -> str:
     return f", from {selection.start_option}"
 
 
-def _check_start(start: Position, ends: Offsets) -> None:
-    """Refuse a start beyond a log's end, which a stream would take for lost records."""
+def _check_start(start: Position, firsts: Offsets, ends: Offsets) -> None:
+    """Refuse a start beyond a log's ends, which a stream would take for lost records."""
     for where, offset in start.offsets.items() if isinstance(start, AtOffsets) else ():
         if offset > ends.get(where, offset):
             raise KafkaConfigurationError(
                 f"option startingOffsets={offset} for {where}: its log ends at {ends[where]}."
                 f" Give {ends[where]} or less, or -1, which is the end"
+            )
+        if 0 <= offset < firsts.get(where, offset):
+            raise KafkaConfigurationError(
+                f"option startingOffsets={offset} for {where}: its log begins at {firsts[where]}."
+                f" Give {firsts[where]} or more, or -2, which is the beginning"
             )
 
 

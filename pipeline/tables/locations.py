@@ -145,8 +145,10 @@ class Location:
     def _real(self) -> str:
         if self.is_local:
             return os.path.realpath(self.uri)
-        scheme = urlsplit(self.uri).scheme
-        return self.uri.replace(scheme, "s3", 1) if self.is_s3 else self.uri
+        parts = urlsplit(self.uri)
+        scheme = "s3" if self.is_s3 else parts.scheme
+        # Spark's filesystems follow dots, in object storage as well.
+        return f"{scheme}://{parts.netloc}/{os.path.normpath(f'/{parts.path}').lstrip('/')}"
 
     def full_path(self, path: str) -> str:
         """Return a file's path in the filesystem."""

@@ -159,8 +159,8 @@ def _failures_named(location: Location) -> Iterator[None]:
         if location.is_local:
             raise
         raise TableFailedError(
-            f"{location.uri} cannot be looked into: {error}. Check its name, the network, the credentials,"
-            " and the options of object storage"
+            f"{location.uri} cannot be looked into: {error}. What to do: check its name, the network, "
+            "the credentials, and the options of object storage"
         ) from error
     except Exception as error:
         lines = str(error).splitlines() or [type(error).__name__]

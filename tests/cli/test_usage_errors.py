@@ -48,6 +48,32 @@ def test_option_against_property(options: tuple[str, str], property_: str) -> No
     assert f"{options[1]} contradicts -X {property_}" in done.stderr.decode()
 
 
+@pytest.mark.parametrize("given_by", ["--bootstrap-servers", "-X bootstrap.servers", "the file"])
+@pytest.mark.parametrize(
+    "command", [("topics", "list"), ("pipeline", "latest", "t", "x", "--checkpoint", "c")]
+)
+def test_an_address_was_blamed_on_an_option_of_python(
+    command: tuple[str, ...], given_by: str, tmp_path: Path
+) -> None:
+    """The text named ``bootstrap_servers=``, which no command has."""
+    config = tmp_path / "client.properties"
+    config.write_text("bootstrap.servers=localhost:x\n")
+    options, named = {
+        "--bootstrap-servers": (("-b", "localhost:x"), "--bootstrap-servers"),
+        "-X bootstrap.servers": (("-X", "bootstrap.servers=localhost:x"), "-X bootstrap.servers"),
+        "the file": (("--config", str(config)), f"bootstrap.servers in {config}"),
+    }[given_by]
+    done = CliRunner().invoke(splashdam, [*command, *options])
+    assert done.exit_code == 2, done.output
+    assert f"Invalid value for {named}: 'localhost:x' has port 'x'" in done.output
+
+
+def test_an_embedded_address_was_blamed_on_an_option_of_python() -> None:
+    """Likewise, what follows the directory."""
+    done = CliRunner().invoke(splashdam, ["topics", "list", "-b", "embedded:d?prt=1"])
+    assert (done.exit_code, "for --bootstrap-servers: unknown setting 'prt'" in done.output) == (2, True)
+
+
 def test_a_flag_with_another_name_than_its_parameter_is_named_right() -> None:
     """The text named ``--compression``, which this command does not have."""
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from splashdam.cli.commands import OnceCommand
+from splashdam.cli.exiting import file_failures_reported
 from splashdam.cli.output import counted, print_line, write_file
 from splashdam.cli.parameters import OutputPath, pairs
 from splashdam.cli.pipeline.query_progress import print_summary, task_progress
@@ -32,6 +34,10 @@ def _plan(
 ) -> Plan:
     from splashdam.pipeline.plans.jobs import audit_plan
 
+    for name in () if "://" in directory else storage:
+        raise click.UsageError(
+            f"--storage {name} is for object storage, and {directory} is a folder on a disk"
+        )
     page = None if page_path is None else str(page_path)
     return audit_plan(
         directory, compacted=compacted, with_files=not headers_only, storage=storage, report=page
@@ -42,6 +48,17 @@ def _there(_context: click.Context, _parameter: click.Parameter, directory: str)
     if "://" not in directory and not Path(directory).is_dir():
         raise click.BadParameter(f"{directory} is not a directory")
     return directory
+
+
+def _of_files(command: Callable[..., None]) -> Callable[..., None]:
+    """Report failures of files without hints about brokers: none is asked."""
+
+    @wraps(command)
+    def run(*args: Any, **arguments: Any) -> None:
+        with file_failures_reported():
+            command(*args, **arguments)
+
+    return run
 
 
 @click.command(
@@ -77,6 +94,7 @@ def _there(_context: click.Context, _parameter: click.Parameter, directory: str)
     help="A setting of object storage, for example endpoint_override=localhost:9000. Repeatable.",
 )
 @click.option("--quiet", is_flag=True, help="Print errors only, no notes.")
+@_of_files
 @on_spark(_plan)
 def audit(
     spark: SparkSession,

@@ -9,7 +9,7 @@ import click
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.pipeline.query_progress import print_summary, query_progress
-from splashdam.cli.pipeline.spark import kafka_options, on_spark, table_options
+from splashdam.cli.pipeline.spark import kafka_options, named_place, on_spark, table_options
 from splashdam.cli.pipeline.topic_streams import (
     TopicStream,
     ValueOptions,
@@ -64,10 +64,14 @@ splashdam pipeline decode orders --schema orders.json --checkpoint ckpt \\
 @value_options(is_required=True)
 @kafka_options(reads=["topics"], writes=["to_topic", "dead_letter_topic"])
 @on_spark(_plan)
-@click.option("--table", metavar="TABLE", help="Table for good rows, with value as a struct.")
+@click.option(
+    "--table", metavar="TABLE", callback=named_place, help="Table for good rows, with value as a struct."
+)
 @click.option("--topic", "to_topic", metavar="TOPIC", help="Topic for good records, unchanged.")
 @click.option("--dead-letter-topic", metavar="TOPIC", help="Topic for bad records; headers have the reason.")
-@click.option("--dead-letter-table", metavar="TABLE", help="Table for bad rows, with the reason.")
+@click.option(
+    "--dead-letter-table", metavar="TABLE", callback=named_place, help="Table for bad rows, with the reason."
+)
 @table_options
 def decode(
     spark: SparkSession,

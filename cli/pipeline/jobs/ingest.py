@@ -11,7 +11,7 @@ import click
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.parameters import FiniteRange
 from splashdam.cli.pipeline.query_progress import print_summary, query_progress
-from splashdam.cli.pipeline.spark import kafka_options, on_spark, table_options
+from splashdam.cli.pipeline.spark import kafka_options, named_place, on_spark, table_options
 from splashdam.cli.pipeline.topic_streams import TopicStream, topic_stream
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _target(table: str, table_format: str, storage: Mapping[str, str], partition
     short_help="Write topics to a Parquet, Delta or Iceberg table, exactly once.",
 )
 @topic_stream
-@click.argument("table", metavar="TABLE")
+@click.argument("table", metavar="TABLE", callback=named_place)
 @kafka_options(reads=["topics"])
 @on_spark(_plan)
 @table_options

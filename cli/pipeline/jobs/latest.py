@@ -9,7 +9,7 @@ import click
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.pipeline.query_progress import print_summary, query_progress
-from splashdam.cli.pipeline.spark import kafka_options, on_spark
+from splashdam.cli.pipeline.spark import kafka_options, named_place, on_spark
 from splashdam.cli.pipeline.topic_streams import TopicStream, topic_stream
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def _plan(*, stream: TopicStream, kafka: Mapping[str, str], table: str) -> Plan:
     short_help="Keep the newest value of each key in a Delta table, as compaction does.",
 )
 @topic_stream
-@click.argument("table", metavar="TABLE")
+@click.argument("table", metavar="TABLE", callback=named_place)
 @kafka_options(reads=["topics"])
 @on_spark(_plan)
 def latest(spark: SparkSession, *, stream: TopicStream, kafka: Mapping[str, str], table: str) -> None:

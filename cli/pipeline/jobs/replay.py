@@ -9,7 +9,13 @@ import click
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.pipeline.query_progress import print_summary, query_progress
-from splashdam.cli.pipeline.spark import checkpoint_option, kafka_options, on_spark, table_options
+from splashdam.cli.pipeline.spark import (
+    checkpoint_option,
+    kafka_options,
+    named_place,
+    on_spark,
+    table_options,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +48,7 @@ def _sink(kafka: Mapping[str, str], topic: str | None, delivery: str) -> dict[st
     example="splashdam pipeline replay tables/orders --checkpoint ckpt",
     short_help="Send a table back to topics, with the original partitions.",
 )
-@click.argument("table", metavar="TABLE")
+@click.argument("table", metavar="TABLE", callback=named_place)
 @kafka_options(writes=["topic"])
 @on_spark(_plan)
 @table_options

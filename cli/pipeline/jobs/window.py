@@ -12,7 +12,7 @@ import click
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.exiting import failures_reported
 from splashdam.cli.pipeline.query_progress import print_summary, query_progress
-from splashdam.cli.pipeline.spark import kafka_options, on_spark, table_options
+from splashdam.cli.pipeline.spark import kafka_options, named_place, on_spark, table_options
 from splashdam.cli.pipeline.topic_streams import TopicStream, ValueOptions, topic_stream, value_options
 from splashdam.model.errors import KafkaConfigurationError, message_of
 
@@ -142,8 +142,12 @@ splashdam pipeline window orders --size 1h --checkpoint ckpt \\
     default=["count"],
     help="count, sum, avg, min or max. Repeatable. Default: count.",
 )
-@click.option("--table", metavar="TABLE", required=True, help="Table for closed windows.")
-@click.option("--late-table", metavar="TABLE", required=True, help="Table for late rows.")
+@click.option(
+    "--table", metavar="TABLE", required=True, callback=named_place, help="Table for closed windows."
+)
+@click.option(
+    "--late-table", metavar="TABLE", required=True, callback=named_place, help="Table for late rows."
+)
 @click.option("--close-all", is_flag=True, help="At the end, close the windows that are open.")
 @table_options
 def window(

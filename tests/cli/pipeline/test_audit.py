@@ -94,6 +94,22 @@ def test_directories_without_a_log(tmp_path: Path) -> None:
     assert run(str(tmp_path), "--storage", "region").exit_code == 2
 
 
+def test_an_audit_gave_advice_about_a_broker(tmp_path: Path) -> None:
+    """It asks none: the advice was to read the log of one, and to free its disk."""
+    result = run(str(tmp_path), "--plan")
+    assert result.exit_code == 1
+    assert (
+        result.output == f"Error: {tmp_path} is neither a data directory nor the directory of a partition\n"
+    )
+
+
+def test_a_setting_of_storage_was_ignored_for_a_folder() -> None:
+    """A misspelled address, and one that was forgotten, audited the folder of that name."""
+    result = run(str(GOLDEN / "kafka-4.3.1"), "--storage", "nope=1", "--plan")
+    assert result.exit_code == 2
+    assert "--storage nope is for object storage, and" in result.output
+
+
 @pytest.mark.parametrize(
     "arguments", [("gone",), (".", "--report", "gone/audit.html"), (".", "--memory", "1x")]
 )

@@ -17,6 +17,35 @@ MOVED = {TopicPartition("t", 0): 6, TopicPartition("t", 1): 8}
 READS = "subscribe=t"
 
 
+@pytest.mark.parametrize("step", ["from_uri", "get_file_info"])
+def test_a_store_that_cannot_be_reached_asked_for_another_package(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow knows the scheme and could not reach the bucket; the text was about fsspec's package for it."""
+    import pyarrow.fs
+
+    class Files:
+        """Of a bucket; its keys are refused."""
+
+        def get_file_info(self, _path: str) -> None:
+            raise OSError("AWS Error ACCESS_DENIED")
+
+    class Arrow:
+        """Finds the bucket, or does not."""
+
+        @staticmethod
+        def from_uri(uri: str) -> tuple[Files, str]:
+            if step == "from_uri":
+                raise OSError("AWS Error NETWORK_CONNECTION")
+            return Files(), uri.removeprefix("s3://")
+
+    monkeypatch.setattr(pyarrow.fs, "FileSystem", Arrow)
+    with pytest.raises(
+        KafkaConfigurationError, match=r"s3://b/c.* looked into: AWS Error .*What to do: check"
+    ):
+        InitialOffsets("s3://b/c", READS).found()
+
+
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_the_first_answer_stays(tmp_path: Path, scheme: str) -> None:
     """Trap 1: later questions, also of another process, get the same answer, although the head has moved."""

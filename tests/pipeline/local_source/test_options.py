@@ -23,6 +23,12 @@ from splashdam.pipeline.options import Option
 T0 = TopicPartition("t", 0)
 
 
+def test_a_reader_was_told_of_a_property_of_producers() -> None:
+    """A stream reads; it was "unknown producer property"."""
+    with pytest.raises(KafkaConfigurationError, match="unknown client property 'foo'"):
+        stream_options(**{"kafka.foo": "1"})
+
+
 def test_defaults_are_those_of_sparks_connector() -> None:
     """A batch reads all there is; a stream what comes."""
     batch, stream = batch_options(), stream_options()

@@ -16,6 +16,7 @@ from support.storage.log_workload import append_random
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.cluster.fetch_client import LATEST
+from splashdam.pipeline.log_source import filesystems
 from splashdam.pipeline.log_source.filesystems import Location, _opened, location_of
 from splashdam.pipeline.log_source.offline_logs import OfflineLogs
 from splashdam.record.reader import Record
@@ -112,6 +113,19 @@ def test_files_that_cannot_be_opened_are_named(uri: str, settings: dict[str, str
     """An unknown scheme, and an unknown setting."""
     with pytest.raises(KafkaConfigurationError, match=message):
         location_of(uri, tuple(settings.items())).open()
+
+
+def test_a_store_that_cannot_be_reached_gave_no_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text was that of the object store's client alone."""
+
+    def unreachable(*_: object) -> Any:
+        raise OSError("AWS Error NETWORK_CONNECTION")
+
+    monkeypatch.setattr(filesystems, "_open", unreachable)
+    with pytest.raises(
+        KafkaConfigurationError, match=r"cannot open s3://nope/x: AWS Error.* What to do: check"
+    ):
+        location_of("s3://nope/x").open()
 
 
 def test_secrets_in_a_uri_are_not_shown() -> None:

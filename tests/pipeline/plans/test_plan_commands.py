@@ -198,6 +198,8 @@ DECODED = ["decode", "flights", "--schema", "flights.ddl"]
             "for ever",
         ),
         ([*DECODED, "--topic", "t", "--dead-letter-topic", "t"], "are both t: name two topics"),
+        ([*DECODED, "--topic", "a,b", "--dead-letter-table", "b"], "--topic: 'a,b' is not a legal topic"),
+        ([*DECODED, "--topic", "flights ", "--dead-letter-table", "b"], "'flights ' is not a legal topic"),
     ],
 )
 def test_a_decoder_read_what_it_had_written(
@@ -251,6 +253,14 @@ INGEST = ["ingest", "flights", "raw"]
             "--starting-offsets 99 for flights-0: its log",
         ),
         (["ingest", ",", "raw"], "TOPIC[,…]: names no topic"),
+        (["ingest", "flights", ""], "'TABLE': is empty"),
+        ([*DECODED, "--table", "", "--dead-letter-table", "b"], "'--table': is empty"),
+        (
+            [*INGEST, "-X", "auto.offset.reset=latest"],
+            "Error: auto.offset.reset cannot be set: give --starting-",
+        ),
+        ([*INGEST, "--master", "local[0]"], "'local[0]' is no master of Spark"),
+        ([*INGEST, "--master", "spark://h:x"], "'spark://h:x' is no master of Spark: 'h:x' has port 'x'"),
         (["ingest", "a b", "raw"], "TOPIC[,…]: 'a b' is not a legal topic name"),
         ([*INGEST, "--follow", "nan"], "'--follow': 'nan' is no number of seconds"),
         ([*INGEST, "--follow", "inf"], "'--follow': 'inf' is no number of seconds"),
@@ -294,6 +304,18 @@ def test_a_plan_passed_or_named_what_nobody_gave(
     text = " ".join(output.split())
     assert (status, said in text) == (2, True), output
     assert "not JSON" not in text
+    assert "cause: " not in text, "it is said twice"
+
+
+def test_a_command_named_an_option_of_spark_that_it_lacks(servers: str, here: Path) -> None:
+    """A checkpoint beyond the log's end: the remedy was the option failOnDataLoss."""
+    for name, text in (("offsets", 'v1\n{}\n{"flights":{"0":99}}'), ("commits", "v1\n{}")):
+        (here / "ckpt" / name).mkdir(parents=True)
+        (here / "ckpt" / name / "0").write_text(text)
+    status, output = run(servers, *INGEST, "--plan")
+    assert (status, "give a new --checkpoint" in output, "failOnDataLoss" in output) == (1, True, False), (
+        output
+    )
 
 
 def test_an_empty_checkpoint_was_called_a_table(servers: str, here: Path) -> None:

@@ -82,6 +82,14 @@ def test_lost_records(log: FakeLog, said: str, tmp_path: Path) -> None:
         read(FakeCluster(t=[log]), progress)
 
 
+def test_a_start_outside_of_the_log_was_called_a_loss(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing had been read that could be lost; and it was logged, twice."""
+    for offset, said in ((9, "its log ends at 8"), (4, "its log begins at 5")):
+        with pytest.raises(KafkaConfigurationError, match=f"startingOffsets={offset} for t-0: {said}"):
+            read(FakeCluster(t=[FakeLog(5, [0] * 3)]), startingOffsets=json.dumps({"t": {"0": offset}}))
+    assert caplog.records == []
+
+
 def test_kept_first_offsets(tmp_path: Path) -> None:
     """A query that was started at the latest offsets, and died before its first batch was planned."""
     place = tmp_path / "initial-offsets"
@@ -134,6 +142,9 @@ def test_checkpoint_needs_a_folder_of_its_own(tmp_path: Path) -> None:
     for checkpoint, table in ((tmp_path / "t/c", tmp_path / "t"), (tmp_path / "t/../t", tmp_path / "t/c")):
         with pytest.raises(KafkaConfigurationError, match="lie one inside the other"):
             progress_in(str(checkpoint), apart_from=(str(table),))
-    with pytest.raises(KafkaConfigurationError, match="lie one inside the other"):
-        progress_in("s3a://bucket/t/c", apart_from=("s3://bucket/t",))
+    for uri in ("s3a://bucket/t/c", "s3://bucket/x/../t//c/"):
+        with pytest.raises(KafkaConfigurationError, match="lie one inside the other"):
+            progress_in(uri, apart_from=("s3://bucket/t/",))
+    for uri in ("s3://bucket/t2", "s3://other/t/c", "gs://bucket/t/c"):
+        assert progress_in(uri, apart_from=("s3://bucket/t",)).is_unseen
     assert "not looked into" in progress_in("s3a://bucket/c").entry.what

@@ -8,7 +8,8 @@ import pytest
 from support.pipeline.tables_kit import SCHEMA, every_format, new_table
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.tables import FORMATS, existing_table, open_table
+from splashdam.pipeline.tables import FORMATS, check_table, existing_table, open_table
+from splashdam.pipeline.tables.locations import Location
 from splashdam.pipeline.tables.table import TableFailedError, TableMissingError
 
 
@@ -60,6 +61,20 @@ def test_a_damaged_log_is_named(table_format: str, tmp_path: Path) -> None:
     log.write_bytes(b"{ is no log" * 100)
     with pytest.raises(TableFailedError, match=f"{place} cannot be opened: "):
         existing_table(table_format, place)
+
+
+def test_a_bucket_that_cannot_be_reached_was_to_be_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text was the object store's, with advice about a damaged table."""
+
+    def unreachable(*_: object) -> bytes:
+        raise OSError("AWS Error NETWORK_CONNECTION")
+
+    monkeypatch.setattr(Location, "read_bytes", unreachable)
+    with pytest.raises(
+        TableFailedError, match=r"s3://b/t cannot be looked into: AWS.*check its name"
+    ) as failed:
+        check_table("parquet", "s3://b/t")
+    assert "repair" not in str(failed.value)
 
 
 def test_a_folder_with_points_in_its_name(tmp_path: Path) -> None:
