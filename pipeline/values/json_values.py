@@ -397,7 +397,10 @@ class QuickReader:
         if rule is not None:
             times = [None if text is None else rule(text) for text in column.to_pylist()]
             return pa.array(times, field.type)
-        return _single(column) if pa.types.is_float32(field.type) else column
+        column = _single(column) if pa.types.is_float32(field.type) else column
+        if _has_infinity(column):
+            raise pa.ArrowInvalid("too large")
+        return column
 
 
 def _json_types(kind: pa.DataType) -> frozenset[type]:
@@ -448,12 +451,20 @@ def _read_as(kind: pa.DataType) -> pa.DataType:
 
 def _single(column: pa.Array) -> pa.Array:
     import pyarrow as pa
+
+    return column.cast(pa.float32(), safe=False)
+
+
+def _has_infinity(column: pa.Array) -> bool:
+    """Whether a number was too large, which Arrow's parser reads as infinite: JSON itself has no infinity."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    single = column.cast(pa.float32(), safe=False)
-    if pc.any(pc.is_inf(single)).as_py():
-        raise pa.ArrowInvalid("too large")
-    return single
+    if pa.types.is_floating(column.type):
+        return bool(pc.any(pc.is_inf(column)).as_py())
+    if pa.types.is_struct(column.type):
+        return any(_has_infinity(pc.struct_field(column, field.name)) for field in column.type)
+    return pa.types.is_list(column.type) and _has_infinity(column.flatten())
 
 
 def _whole(table: pa.Table, field: pa.Field) -> pa.Array:

@@ -340,6 +340,24 @@ def test_reasons(value: bytes, reason: str) -> None:
         assert decoded.details[at].as_py()
 
 
+@pytest.mark.parametrize("number", ["1.8e308", "-1.797693134863e+308"])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.float64(), "%s"),
+        (pa.struct([("x", pa.float64())]), '{"x":%s}'),
+        (pa.list_(pa.float64()), "[1.0,%s]"),
+        (pa.list_(pa.struct([("x", pa.list_(pa.float64()))])), '[{"x":[%s]}]'),
+    ],
+)
+def test_a_number_just_too_large_became_infinite(kind: pa.DataType, value: str, number: str) -> None:
+    """Arrow's parser refuses 1e999 but not what rounds to the first number above the largest."""
+    decode = JsonFormat(pa.struct([pa.field("f", kind)])).open().decode
+    good, bad = (b'{"f":%s}' % (value % each).encode() for each in ("1.5", number))
+    found = decode(pa.array([good, bad, good], pa.binary()))
+    assert found.reasons.to_pylist() == [None, "out_of_range", None]
+
+
 def test_fields_outside_of_the_schema_may_be_anything() -> None:
     """A field that the schema does not have is not looked into, but it is JSON."""
     row = b'{"id":1,"other":' + b"9" * 5000 + b',"other":"\\ud800"}'
