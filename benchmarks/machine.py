@@ -430,7 +430,7 @@ SCENARIOS = (
         title="broker: one-record requests, one each millisecond",
         contenders=(_broker("paced"), _limit("the sink", "paced_sink"), _limit(_LOOP, "paced_loop")),
         kind="machine",
-        short=2,
+        short=3,
         note="the time to the answer; the sink reads headers and stores nothing",
     ),
     Scenario(
