@@ -14,7 +14,6 @@ from click.core import ParameterSource
 from splashdam.cli.commands import shown_name
 from splashdam.client.sending.arguments import check_topic_name
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.model.new_files import no_new_file_in
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -69,12 +68,17 @@ class OutputPath(click.Path):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
         path = super().convert(value, param, ctx)
+        from splashdam.storage.files.new_files import no_new_file_in  # not for ``--help``
+
         file = Path(os.fsdecode(path)).absolute()
         if not file.parent.is_dir():
             self.fail(f"there is no directory {file.parent}", param, ctx)
         if not file.exists() and (obstacle := no_new_file_in(file.parent)):
             self.fail(f"{file} cannot be written: {obstacle}", param, ctx)
         return path
+
+
+SECONDS = "number of seconds"
 
 
 class FiniteRange(click.FloatRange):
@@ -85,9 +89,7 @@ class FiniteRange(click.FloatRange):
         what: names it in messages.
     """
 
-    def __init__(
-        self, min: float, max: float | None = None, *, what: str = "number of seconds", min_open: bool = False
-    ) -> None:
+    def __init__(self, min: float, max: float | None = None, *, what: str, min_open: bool = False) -> None:
         super().__init__(min, max, min_open=min_open)
         self._what = what
 
@@ -120,7 +122,7 @@ def timeout_option(command: Command) -> Command:
     return click.option(
         "--timeout",
         "timeout_seconds",
-        type=FiniteRange(0, 86_400, min_open=True),
+        type=FiniteRange(0, 86_400, what=SECONDS, min_open=True),
         metavar="SECONDS",
         default=DEFAULT_TIMEOUT_SECONDS,
         show_default=True,

@@ -113,12 +113,12 @@ def _not_a_number(value: Any) -> str:
 def one_of(*choices: object) -> Callable[[Any], str | None]:
     """Return a check that the value is one of ``choices``."""
 
-    flags = any(isinstance(choice, bool) for choice in choices)
+    has_flags = any(isinstance(choice, bool) for choice in choices)
 
     def check(value: Any) -> str | None:
         try:
-            # True and False equal 1 and 0, and are no numbers that anybody means.
-            fits = value in choices and (flags or not isinstance(value, bool))
+            # True == 1, but who gives True does not mean 1.
+            fits = value in choices and (has_flags or not isinstance(value, bool))
         except ValueError:  # an array compares item by item, and its answer is neither true nor false
             fits = False
         return None if fits else "must be one of " + ", ".join(map(repr, choices))

@@ -329,7 +329,7 @@ class Shipping:
         now_ms = context.clock.now_ms()
         on_done = partial(self._answered_filled, batch)
         link.submit_filled(form, records, on_done, now_ms=now_ms, patience_ms=patience_ms)
-        # Counted while the broker works: somebody waits for this record.
+        # After the write: the broker works meanwhile, and somebody waits for this record.
         context.counters.shipped((batch,), now_ms)
 
     def _form(self, version: int, topic_partition: TopicPartition) -> ProduceForm | None:

@@ -37,7 +37,7 @@ STEP_HEADS = 32
 """Batch heads passed in one step: some 30 µs."""
 
 _SEGMENT_HEADS = 8
-"""A segment counts as this many heads; as a whole step if its indexes have to be read."""
+"""A segment counts as this many heads; as a whole step while its largest timestamp is unknown."""
 
 
 class TimestampOffset(NamedTuple):
@@ -194,7 +194,7 @@ def _look(
 def _largest(segments: SegmentList, from_offset: int, check_open: Callable[[], None]) -> Search[int]:
     """Find the largest timestamp from an offset on."""
     largest = -1
-    first = next(segments.walk_from(from_offset))
+    first = next(segments.walk_from(from_offset, touches=False))
     # Records at its front were deleted (DeleteRecords), and the segment's largest timestamp may be theirs.
     if from_offset > first.base_offset:
         for found in _Heads(segments, from_offset, -1, check_open, only=first):
@@ -209,9 +209,10 @@ def _largest(segments: SegmentList, from_offset: int, check_open: Callable[[], N
     while True:
         passed = 0
         # Walked to anew, because segments may be removed or replaced during each yield.
-        for segment in segments.walk_from(offset, will_use=False):
-            passed += _cost_of_passing(segment)
+        for segment in segments.walk_from(offset, touches=False):
             if segment.base_offset >= from_offset:
+                passed += _cost_of_passing(segment)
+                # Known from here on, so the next walk, which begins with this segment, gets on.
                 largest = max(largest, _max_timestamp(segments, segment))
             offset = segment.base_offset + 1
             if passed >= STEP_HEADS and segment is not segments.active:
@@ -229,7 +230,7 @@ def _cost_of_passing(segment: LogSegment) -> int:
 def _max_timestamp(segments: SegmentList, segment: LogSegment) -> int:
     """Return a segment's largest timestamp; that is a use of its files only if they have to be read."""
     if not segment.knows_max_timestamp:
-        segments.use(segment)
+        segments.touch(segment)
     return segment.max_timestamp
 
 
@@ -266,7 +267,7 @@ class _Heads:
 
     def __iter__(self) -> Iterator[tuple[LogSegment, Head] | None]:
         while True:
-            for segment in self._segments.walk_from(self._offset, will_use=False):
+            for segment in self._segments.walk_from(self._offset, touches=False):
                 if self._only not in (None, segment):
                     return
                 self._offset = max(self._offset, segment.base_offset)
@@ -284,7 +285,7 @@ class _Heads:
         """Return the segment's next match; None at the segment's end, or if this step is over."""
         if _max_timestamp(self._segments, segment) < self._timestamp_ms:
             return None
-        self._segments.use(segment)
+        self._segments.touch(segment)
         for head in self._from_here(segment):
             self._at = segment, head.position + head.size_bytes
             self._passed += 1

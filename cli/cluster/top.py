@@ -18,7 +18,7 @@ from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, on_cluster
 from splashdam.cli.exiting import EndedBySignal, interrupts_raise, signals_interrupt_trio
 from splashdam.cli.output import counted, is_terminal, print_json, shown_age, shown_bytes
-from splashdam.cli.parameters import FiniteRange, json_option
+from splashdam.cli.parameters import SECONDS, FiniteRange, json_option
 from splashdam.console.sampling import Sampler, Seen
 from splashdam.model.errors import KafkaConnectionError, KafkaError, message_of
 from splashdam.model.views.cluster import GroupPartitionView, GroupView, TopicView
@@ -58,7 +58,7 @@ splashdam top -b localhost:9092 --once --json""",
 )
 @click.option(
     "--interval",
-    type=FiniteRange(0.2, 3600),
+    type=FiniteRange(0.2, 3600, what=SECONDS),
     default=2.0,
     show_default=True,
     metavar="SECONDS",

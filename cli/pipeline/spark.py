@@ -112,9 +112,8 @@ def _topics(parameters: Sequence[str], *, are_lists: bool) -> dict[str, str]:
         text, flag = context.params[parameter], flag_of(context, parameter)
         if text is None:
             continue
-        names = (
-            [text] if text and not are_lists else dict.fromkeys(filter(None, map(str.strip, text.split(","))))
-        )
+        names = dict.fromkeys(each.strip() for each in text.split(",")) if are_lists else {text: None}
+        names.pop("", None)
         if not names:
             raise click.BadParameter("names no topic", param_hint=flag)
         for name in names:
@@ -276,7 +275,7 @@ _FLAGS = {
     "initialOffsetsLocation=": "--checkpoint: ",
     "option subscribe=": "TOPIC ",
 }
-"""How options of sources are given to a command."""
+"""Texts about Spark's options, and what replaces them for a command's user."""
 
 
 def _by_flags(message: str) -> str:
@@ -285,7 +284,8 @@ def _by_flags(message: str) -> str:
     return re.sub(r"^kafka\.(?=\S+ cannot be set)", "", message)
 
 
-_MASTERS = re.compile(r"local(\[([1-9]\d*|\*)(,\s*[1-9]\d*)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
+_MASTERS = re.compile(r"local(\[\s*([1-9]\d*|\*)\s*(,\s*[1-9]\d*\s*)?\])?|local-cluster\[.+\]|yarn|\w+://.+")
+"""Cluster managers that are plugged into Spark have addresses of their own."""
 
 
 def _master(_context: click.Context, _parameter: click.Parameter, url: str | None) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from splashdam.cli.parameters import FiniteRange, flag_of, is_given
+from splashdam.cli.parameters import SECONDS, FiniteRange, flag_of, is_given
 from splashdam.cli.pipeline.spark import checkpoint_option
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _OPTIONS = (
     click.option(
         "--follow",
         "trigger_seconds",
-        type=FiniteRange(0),
+        type=FiniteRange(0, what=SECONDS),
         metavar="SECONDS",
         help="Run for ever, and look for new records this often. Default: read what is there, and end.",
     ),

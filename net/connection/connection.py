@@ -469,7 +469,7 @@ class Connection:
             if pending.deadline_ms < self._watched_until_ms:
                 self._watch(pending)
         taken = send_now(self._stream, parts, patience_ms)
-        # Counted while the peer works.
+        # After the write: the peer works meanwhile.
         size_bytes = sum(map(len, parts))
         self._traffic.sent(size_bytes)
         return [] if taken == size_bytes else rest_of(parts, taken)

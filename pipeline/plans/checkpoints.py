@@ -13,9 +13,9 @@ from typing import Any
 import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.model.new_files import no_new_file_in
 from splashdam.pipeline.plans.plan import Entry, counted
 from splashdam.pipeline.tables.locations import Location
+from splashdam.storage.files.new_files import no_new_file_in
 
 _OFFSETS, _COMMITS = "offsets", "commits"
 
@@ -66,10 +66,12 @@ def progress_in(checkpoint: str, *, apart_from: tuple[str, ...] = ()) -> Progres
     """
     folder = Location.of(checkpoint)
     for table in apart_from:
-        shared = folder.shared_with(Location.of(table))
-        if shared:
+        at = Location.of(table)
+        if folder.overlaps(at) and not _is_hidden(folder, at):
             raise KafkaConfigurationError(
-                f"checkpoint {checkpoint} and table {table} {shared}: give each a folder of its own"
+                f"checkpoint {checkpoint} and table {table} are one folder, or one inside the other. "
+                "Give each a folder of its own; in a table the checkpoint's name begins with '_': "
+                f"{at.uri}/_checkpoint"
             )
     if not folder.is_local:
         return Progress(checkpoint, is_unseen=True)
@@ -84,6 +86,12 @@ def progress_in(checkpoint: str, *, apart_from: tuple[str, ...] = ()) -> Progres
         begin=_ends(folder, last_done) if last_done in planned else None,
         until=None if repeated is None else _ends(folder, repeated),
     )
+
+
+def _is_hidden(folder: Location, table: Location) -> bool:
+    """Whether a checkpoint lies where readers of the table skip it, as Delta's users have it."""
+    inside = folder.path_below(table)
+    return inside is not None and inside.startswith(("_", ".")) and inside.split("/")[0] != "_delta_log"
 
 
 def need_folder(place: Location, what: str) -> None:

@@ -106,8 +106,8 @@ def need_apart(*places: str | None) -> None:
     """
     given = [Location.of(place) for place in places if place is not None]
     for one, other in combinations(given, 2):
-        shared = one.shared_with(other)
-        if shared:
+        if one.overlaps(other):
             raise KafkaConfigurationError(
-                f"tables {one.uri} and {other.uri} {shared}: give each a folder of its own"
+                f"tables {one.uri} and {other.uri} are one folder, or one inside the other: "
+                "give each a folder of its own"
             )

@@ -14,12 +14,11 @@ from splashdam.net.admin.log_dirs import describe_log_dirs
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.clusters import Clients, ClusterReader, reader_for
 from splashdam.pipeline.local_source.options import SourceOptions
-from splashdam.pipeline.local_source.planning import DataLoss, OffsetRange, Selection
+from splashdam.pipeline.local_source.planning import DataLoss, OffsetRange
 from splashdam.pipeline.local_source.positions import (
     AtEdge,
     AtOffsets,
     Offsets,
-    Position,
     earliest,
     edges,
     from_json,
@@ -149,10 +148,8 @@ def backlog(options: SourceOptions, progress: Progress, cluster: SizedCluster | 
         cluster = AskedCluster(reader_for(options.config, options.config.isolation_level))
     selection = options.selection
     partitions = selection.partitions(cluster)
-    known, begins = _begin(options, progress, partitions, cluster)
     firsts = earliest(cluster, partitions)
-    if selection.fail_on_data_loss and begins == _begins_by(selection):
-        _check_start(selection.start, firsts, edges(cluster, partitions, LATEST))
+    known, begins = _begin(options, progress, partitions, firsts, cluster)
     until = from_json(progress.until) if progress.until is not None else {}
     ends = latest_from(cluster, partitions, {**known, **until}, selection.patience)
     begin = in_order({**firsts, **known})
@@ -162,7 +159,11 @@ def backlog(options: SourceOptions, progress: Progress, cluster: SizedCluster | 
 
 
 def _begin(
-    options: SourceOptions, progress: Progress, partitions: Sequence[TopicPartition], cluster: Cluster
+    options: SourceOptions,
+    progress: Progress,
+    partitions: Sequence[TopicPartition],
+    firsts: Offsets,
+    cluster: Cluster,
 ) -> tuple[Offsets, str]:
     """Return where the query begins, and that in words."""
     if progress.begin is not None:
@@ -179,19 +180,18 @@ def _begin(
     kept_first = None if location is None else InitialOffsets(location, options.reads).found()
     if kept_first is not None:
         return kept_first, ", from the first offsets that are kept"
-    return options.selection.starts(partitions, cluster), _begins_by(options.selection)
+    selection, start = options.selection, options.selection.start
+    where = selection.start_option
+    if isinstance(start, AtEdge):
+        where = "the earliest offsets" if start.edge == EARLIEST else "the latest offsets"
+    elif isinstance(start, AtOffsets) and selection.fail_on_data_loss:
+        _check_start(start, firsts, edges(cluster, partitions, LATEST))
+    return selection.starts(partitions, cluster), f", from {where}"
 
 
-def _begins_by(selection: Selection) -> str:
-    """Return where a new query begins, in words."""
-    if isinstance(selection.start, AtEdge):
-        return ", from the " + ("earliest" if selection.start.edge == EARLIEST else "latest") + " offsets"
-    return f", from {selection.start_option}"
-
-
-def _check_start(start: Position, firsts: Offsets, ends: Offsets) -> None:
-    """Refuse a start beyond a log's ends, which a stream would take for lost records."""
-    for where, offset in start.offsets.items() if isinstance(start, AtOffsets) else ():
+def _check_start(start: AtOffsets, firsts: Offsets, ends: Offsets) -> None:
+    """Refuse a start outside of a log, which a stream would take for lost records."""
+    for where, offset in start.offsets.items():
         if offset > ends.get(where, offset):
             raise KafkaConfigurationError(
                 f"option startingOffsets={offset} for {where}: its log ends at {ends[where]}."

@@ -131,20 +131,23 @@ class Location:
         parts = urlsplit(self.uri)
         return f"{parts.netloc}{parts.path}" if self.is_s3 else f"/{parts.netloc}{parts.path}"
 
-    def shared_with(self, other: Location) -> str:
-        """Return how two folders overlap, in words; "" if they do not. Local links are followed."""
-        mine, theirs = self._real, other._real
+    def overlaps(self, other: Location) -> bool:
+        """Whether two folders are the same, or one is inside the other. Local links are followed."""
+        return self.path_below(other) is not None or other.path_below(self) is not None
+
+    def path_below(self, other: Location) -> str | None:
+        """Return the path from another folder to this one, "" for the same folder; None outside of it."""
+        mine, theirs = self._resolved, other._resolved
         if mine == theirs:
-            return "are the same folder"
-        for inner, outer in ((mine, theirs), (theirs, mine)):
-            if inner.startswith(f"{outer.rstrip('/')}/"):
-                return "lie one inside the other"
-        return ""
+            return ""
+        outer = f"{theirs.rstrip('/')}/"
+        return mine[len(outer) :] if mine.startswith(outer) else None
 
     @property
-    def _real(self) -> str:
+    def _resolved(self) -> str:
+        """The address in its only form, without links, dots and other names of a scheme."""
         if self.is_local:
-            return os.path.realpath(self.uri)
+            return os.path.realpath(self.uri or "/")
         parts = urlsplit(self.uri)
         scheme = "s3" if self.is_s3 else parts.scheme
         # Spark's filesystems follow dots, in object storage as well.

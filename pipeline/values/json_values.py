@@ -463,7 +463,7 @@ def _has_infinity(column: pa.Array) -> bool:
     if pa.types.is_floating(column.type):
         return bool(pc.any(pc.is_inf(column)).as_py())
     if pa.types.is_struct(column.type):
-        return any(_has_infinity(pc.struct_field(column, field.name)) for field in column.type)
+        return any(map(_has_infinity, column.flatten()))
     return pa.types.is_list(column.type) and _has_infinity(column.flatten())
 
 

@@ -43,15 +43,20 @@ def read_format(
     """
     if path.suffix == ".avsc":
         texts = {number: _text(file) for number, file in (writers or {}).items()}
-        with _named(path):
-            form = AvroFormat(_text(path), framing, texts)
+        form = AvroFormat(_text(path), framing, texts)
         for file in (path, *(writers or {}).values()):
             parsed_file(file)
         return form
     if writers:
         raise KafkaConfigurationError(f"schema ids are for Avro, and {path} is not an .avsc file")
-    with _named(path):
-        found = _json(path) if path.suffix == ".json" else ddl_format(_text(path))
+    if path.suffix == ".json":
+        schema = _json(path)
+        with _named(path):
+            found = json_format(schema)
+    else:
+        ddl = _text(path)
+        with _named(path):
+            found = ddl_format(ddl)
     return JsonFormat(found.fields, refuses_unknown or found.refuses_unknown)
 
 
@@ -66,16 +71,14 @@ def ddl_format(ddl: str) -> JsonFormat:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Name the file in errors that do not: there may be several schemas."""
+    """Name the file in the errors of its contents."""
     try:
         yield
     except KafkaConfigurationError as error:
-        if str(path) in str(error):
-            raise
         raise KafkaConfigurationError(f"{path}: {error}") from error
 
 
-def _json(path: Path) -> JsonFormat:
+def _json(path: Path) -> dict[str, Any]:
     text = _text(path)
     try:
         schema = json.loads(text)
@@ -83,7 +86,7 @@ def _json(path: Path) -> JsonFormat:
         raise KafkaConfigurationError(f"{path} is not JSON: {error}") from error
     if not isinstance(schema, dict):
         raise KafkaConfigurationError(f"{path} is not a JSON Schema")
-    return json_format(schema)
+    return schema
 
 
 def _text(path: Path) -> str:

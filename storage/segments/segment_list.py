@@ -11,6 +11,7 @@ import math
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 import attrs
 
@@ -63,27 +64,21 @@ class SegmentList:
         for source in sources:
             self._warm.pop(source, None)
 
-    def walk_from(self, offset: int, *, will_use: bool = True) -> Iterator[LogSegment]:
+    def walk_from(self, offset: int, *, touches: bool = True) -> Iterator[LogSegment]:
         """Iterate over the segments, beginning with the one that may hold ``offset``.
 
         Args:
             offset: where to begin.
-            will_use: note a use of each. One that is only looked at would take the place of one whose files
-                are needed again.
+            touches: `touch` each. False where only facts in memory are read: each use closes the files of
+                another segment.
         """
         if offset >= self._bases[-1]:
             yield self._segments[-1]
             return
-        segments = self._segments
-        for segment in segments[max(0, bisect_right(self._bases, offset) - 1) :]:
-            if will_use:
-                self.use(segment)
+        for segment in islice(self._segments, max(0, bisect_right(self._bases, offset) - 1), None):
+            if touches:
+                self.touch(segment)
             yield segment
-
-    def use(self, segment: LogSegment) -> None:
-        """Note a use of a segment: `touch` for one that is closed."""
-        if segment is not self._segments[-1]:
-            self.touch(segment)
 
     def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
         """Return aborted transactions with records in [``offset``, ``up_to``), in the order of their markers.
@@ -100,10 +95,12 @@ class SegmentList:
                     return found
         return found
 
-    def touch(self, closed: LogSegment) -> None:
-        """Note a use of a closed segment; close the files of the one that was used longest ago."""
-        self._warm[closed] = None
-        self._warm.move_to_end(closed)
+    def touch(self, segment: LogSegment) -> None:
+        """Note a use of a segment; close the files of the closed one that was used longest ago."""
+        if segment is self._segments[-1]:
+            return
+        self._warm[segment] = None
+        self._warm.move_to_end(segment)
         while len(self._warm) > WARM_SEGMENTS:
             oldest, _ = self._warm.popitem(last=False)
             # A segment that waits for its flush keeps its files; the flusher calls `touch` afterwards.

@@ -34,9 +34,9 @@ def _plan(
 ) -> Plan:
     from splashdam.pipeline.plans.jobs import audit_plan
 
-    for name in () if "://" in directory else storage:
+    if storage and "://" not in directory:
         raise click.UsageError(
-            f"--storage {name} is for object storage, and {directory} is a folder on a disk"
+            f"--storage {next(iter(storage))} is for object storage, and {directory} is a folder on a disk"
         )
     page = None if page_path is None else str(page_path)
     return audit_plan(
@@ -50,7 +50,7 @@ def _there(_context: click.Context, _parameter: click.Parameter, directory: str)
     return directory
 
 
-def _of_files(command: Callable[..., None]) -> Callable[..., None]:
+def _without_broker_hints(command: Callable[..., None]) -> Callable[..., None]:
     """Report failures of files without hints about brokers: none is asked."""
 
     @wraps(command)
@@ -94,7 +94,7 @@ def _of_files(command: Callable[..., None]) -> Callable[..., None]:
     help="A setting of object storage, for example endpoint_override=localhost:9000. Repeatable.",
 )
 @click.option("--quiet", is_flag=True, help="Print errors only, no notes.")
-@_of_files
+@_without_broker_hints
 @on_spark(_plan)
 def audit(
     spark: SparkSession,

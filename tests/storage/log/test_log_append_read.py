@@ -237,7 +237,7 @@ def _headers_up_to(log: Log, bound: int) -> list[BatchHeader]:
 def test_reads_go_on_in_closed_segments_that_let_go_of_their_files() -> None:
     """However many segments there are, few keep anything open."""
     log = filled(300)
-    assert len(log.segments) > 15
+    assert len(log.segments) > 20
     for offset in range(0, 600, 7):
         assert parse_header(log.read(offset, 100).read()).last_offset >= offset
     warm = [segment for segment in log.segments[:-1] if segment._log is not None and segment.is_synced]
@@ -284,13 +284,13 @@ def stopped_and_started(count: int) -> Log:
     return open_log(files, settings=SMALL, clean=True, recovery_point=2 * count)
 
 
-@pytest.mark.parametrize("timestamp_ms", [NOW_MS + 1_900, MAX_TIMESTAMP])
+@pytest.mark.parametrize("timestamp_ms", [NOW_MS + 2_900, MAX_TIMESTAMP])
 def test_a_step_of_a_search_by_time_read_the_indexes_of_four_segments(
     timestamp_ms: int, loads: list[str]
 ) -> None:
     """After a start each segment's largest timestamp is read from its indexes, full ones are 1.3 MB."""
-    log = stopped_and_started(200)
-    assert len(log.segments) > 15
+    log = stopped_and_started(300)
+    assert len(log.segments) > 20
     loads.clear()
     steps, read = 0, len(loads)
     for _ in log.search_timestamp(timestamp_ms):
@@ -301,10 +301,27 @@ def test_a_step_of_a_search_by_time_read_the_indexes_of_four_segments(
     log.close()
 
 
+@pytest.mark.parametrize("timestamp_ms", [NOW_MS + 2_900, MAX_TIMESTAMP])
+def test_a_search_by_time_gets_on_whatever_becomes_of_the_segments(timestamp_ms: int) -> None:
+    """Between two steps segments are released, and old ones removed; the start lies within a segment."""
+    log = stopped_and_started(300)
+    log.advance_log_start(50)
+    steps = 0
+    for _ in log.search_timestamp(timestamp_ms):
+        steps += 1
+        assert steps < 500
+        for segment in log.segments[:-1]:
+            segment.release()
+        if steps % 4 == 0 and len(log.segments) > 10:
+            log.advance_log_start(log.segments[2].base_offset + 1)
+    assert steps > 3
+    log.close()
+
+
 def test_a_search_by_time_dropped_the_indexes_that_it_needs_itself(loads: list[str]) -> None:
     """Segments that are only compared do not take the places of those whose files are used."""
-    log = stopped_and_started(200)
-    wanted = NOW_MS + 1_500
+    log = stopped_and_started(300)
+    wanted = NOW_MS + 2_500
     found = log.offset_for_timestamp(wanted)
     assert found.timestamp_ms == wanted
     assert len(loads) > 2 * WARM_SEGMENTS

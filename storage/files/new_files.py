@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -10,10 +9,11 @@ from pathlib import Path
 def no_new_file_in(folder: Path) -> str:
     """Return why no file can be made in a folder, "" if one can.
 
-    Permissions alone do not tell: a folder of /proc takes no file, whoever asks, nor does a full disk.
+    Permissions alone do not tell: a folder of ``/proc`` takes no file, whoever asks.
     """
     try:
-        with tempfile.TemporaryFile(dir=folder):  # on Linux a file without a name
+        # On Linux mostly a file without a name; elsewhere one that readers of tables skip.
+        with tempfile.TemporaryFile(dir=folder, prefix="."):
             return ""
     except OSError as error:
-        return f"{folder} takes no new file ({error.strerror or os.strerror(error.errno or 0)})"
+        return f"{folder} takes no new file ({error.strerror or type(error).__name__})"
