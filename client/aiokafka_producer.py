@@ -15,10 +15,10 @@ from splashdam.client.asyncio_producer import AsyncioKafkaProducer
 from splashdam.client.reports import BulkDelivery
 from splashdam.client.running.process import refuse_inside_a_send
 from splashdam.client.sending.arguments import (
-    check_header_keys,
     check_timestamp_ms,
     header_pairs,
     plain_bytes,
+    sendable_headers,
 )
 from splashdam.client.sending.lookup import TopicLookup
 from splashdam.client.serializers import (
@@ -27,15 +27,13 @@ from splashdam.client.serializers import (
     SerializerHeaders,
     serialize_function,
 )
-from splashdam.client.settings.producer_settings import VERSION, ProducerSettings
+from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.model.broker_errors import InvalidProducerEpochError, ProducerFencedError
 from splashdam.model.errors import (
     BulkSendError,
     IllegalStateError,
-    KafkaConfigurationError,
     TransactionFailedError,
 )
-from splashdam.model.log_text import shown
 from splashdam.model.values import Buffer, HeaderPairs, RecordMetadata
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.kernel import record_size_upper_bound
@@ -63,7 +61,6 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
 
     Raises:
         KafkaConfigurationError: an option is illegal or unknown. A ValueError.
-        TypeError: ``loop`` is no event loop, or ``api_version`` no text.
     """
 
     def __init__(
@@ -79,11 +76,10 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         enable_idempotence: bool | None = None,
         **options: Any,
     ) -> None:
-        _check_those_without_effect(loop, api_version)
         for name, given in {"loop": loop, "api_version": api_version}.items():
             if given is not None:
                 warnings.warn(f"{name} has no effect", DeprecationWarning, stacklevel=2)
-        # Under the names that were given: other options are made of them.
+        # Checked here, because other options are computed from them, and their errors would name those.
         _check_option("linger_ms", linger_ms)
         _check_option("request_timeout_ms", request_timeout_ms)
         if acks is not None:
@@ -161,14 +157,16 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
     ) -> asyncio.Future[RecordMetadata | None]:
         """Send the records of a batch, in order, to one partition. Waits for room, as ``send``.
 
-        A batch is sent once. It may be sent again if this call or its future raises.
+        A batch is sent once. After an error it may be sent again, unless something of it was sent: records
+        were queued before this call raised, or were delivered before the future did. After a cancellation of
+        this call, or of its future, it may not.
 
         Returns:
             a future of the first record's metadata, when all are delivered; of None for an empty batch.
 
         Raises:
             TypeError: ``batch`` was not made by ``create_batch``.
-            IllegalStateError: the batch was sent before; or the producer is closed.
+            IllegalStateError: something of the batch was sent before; or the producer is closed.
             Exception: as ``send``.
         """
         if not isinstance(batch, BatchBuilder):
@@ -178,8 +176,8 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             raise refuse()
         if batch.is_sent:
             raise IllegalStateError(
-                "this batch was sent before; its records would be in the topic twice. Fill another one from"
-                " create_batch()"
+                "this batch, or a part of it, was sent before; records would be in the topic twice."
+                " Fill another one from create_batch()"
             )
         batch.close()
         batch.is_sent = True
@@ -187,7 +185,10 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             if not batch.records:
                 await self._find(topic, partition)
             delivery = await self._send_rows(batch.records, topic, partition)
-        except BaseException:
+        except BulkSendError as error:
+            batch.is_sent = error.index > 0
+            raise error.__cause__ or error from None
+        except Exception:  # nothing is queued
             batch.is_sent = False
             raise
         return asyncio.ensure_future(_first_of(batch, delivery))
@@ -201,17 +202,14 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         await self._drive(lookup, core.clock, core.intake.caller_counters)
 
     async def _send_rows(self, rows: list[_Row], topic: str, partition: int | None) -> BulkDelivery:
-        try:
-            return await self.send_many(
-                topic,
-                [row.value for row in rows],
-                keys=[row.key for row in rows],
-                headers=[row.headers for row in rows],
-                partition=partition,
-                timestamp_ms=[row.timestamp_ms for row in rows],
-            )
-        except BulkSendError as error:
-            raise error.__cause__ or error from None
+        return await self.send_many(
+            topic,
+            [row.value for row in rows],
+            keys=[row.key for row in rows],
+            headers=[row.headers for row in rows],
+            partition=partition,
+            timestamp_ms=[row.timestamp_ms for row in rows],
+        )
 
     async def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_id: Any) -> None:
         """See ``AsyncioKafkaProducer.send_offsets_to_transaction``.
@@ -246,19 +244,6 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             if isinstance(refusal, ProducerFencedError):
                 raise refusal from error
             raise
-
-
-def _check_those_without_effect(loop: object, api_version: object) -> None:
-    if loop is not None and not isinstance(loop, asyncio.AbstractEventLoop):
-        raise TypeError(f"loop must be an event loop or None, not {type(loop).__name__}; leave it out")
-    if api_version is None:
-        return
-    if not isinstance(api_version, str):
-        raise TypeError(f"api_version must be str or None, not {type(api_version).__name__}; leave it out")
-    if not VERSION.fullmatch(api_version):
-        raise KafkaConfigurationError(
-            f"api_version={shown(api_version)}: must be 'auto' or a version such as '2.8'; leave it out"
-        )
 
 
 def _check_option(option: str, value: object, *, given_as: str = "") -> None:
@@ -327,7 +312,7 @@ class BatchBuilder:
 
     Attributes:
         records: in the order of their offsets.
-        is_sent: whether ``send_batch`` has taken it, and has not failed.
+        is_sent: whether ``send_batch`` refuses it, since some of its records were sent, or may have been.
     """
 
     def __init__(self, limit_bytes: int, key_serializer: Any, value_serializer: Any) -> None:
@@ -361,13 +346,13 @@ class BatchBuilder:
         serialized_value = _serialized(self._serialize_value, pairs, value, "value")
         if serialized_key is None and serialized_value is None:
             raise ValueError("Need at least one: key or value")
-        check_header_keys(tuple(pairs))
-        size_bytes = record_size_upper_bound(serialized_key, serialized_value, tuple(pairs) or None)
+        sendable = sendable_headers(pairs) or None
+        size_bytes = record_size_upper_bound(serialized_key, serialized_value, sendable)
         if self.records and self._size_bytes + size_bytes > self._limit_bytes:
             self.close()
             return None
         self._size_bytes += size_bytes
-        self.records.append(_Row(serialized_value, serialized_key, tuple(pairs) or None, timestamp))
+        self.records.append(_Row(serialized_value, serialized_key, sendable, timestamp))
         return BatchRecordMetadata(len(self.records) - 1, None, size_bytes, timestamp)
 
     def close(self) -> None:
@@ -396,6 +381,6 @@ async def _first_of(batch: BatchBuilder, delivery: BulkDelivery) -> RecordMetada
     try:
         await delivery
     except Exception:
-        batch.is_sent = False
+        batch.is_sent = delivery.report().delivered > 0
         raise
     return delivery[0].value if len(delivery) else None

@@ -14,7 +14,11 @@ DEFAULT_PORT = 9092
 
 _FORM = "HOST:PORT[,HOST:PORT]"
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._\-\x80-\U0010ffff]")
-"""No host name has them. Docker's have underscores; other scripts have an ASCII form, which is looked up."""
+"""Characters that no host name has.
+
+Underscores are allowed, because Docker's names have them. Letters of other scripts are allowed, because such
+names are looked up in ASCII.
+"""
 
 
 def parse_bootstrap_servers(servers: str | Iterable[str]) -> list[tuple[str, int]]:
@@ -39,7 +43,7 @@ def parse_bootstrap_servers(servers: str | Iterable[str]) -> list[tuple[str, int
 
 def _parse(text: str, servers: object) -> tuple[str, int]:
     host, port = _split(text)
-    if not host or any(letter in host for letter in "/[] ") or (":" in host and not _is_ipv6(host)):
+    if not host or (":" in host and not _is_ipv6(host)):
         raise _refusal(servers, text, f"is not of the form {_FORM}")
     strange = None if ":" in host else _NOT_IN_A_NAME.search(host)
     if strange is not None:
@@ -58,7 +62,8 @@ def _is_ipv6(host: str) -> bool:
         IPv6Address(host)
     except ValueError:
         return False
-    return True
+    zone = host.partition("%")[2]
+    return _NOT_IN_A_NAME.search(zone) is None
 
 
 def _split(text: str) -> tuple[str, str | None]:
@@ -81,5 +86,5 @@ def _refusal(servers: object, text: str, problem: str) -> KafkaConfigurationErro
 def _embedded(text: str) -> str:
     """A hint, if ``text`` may be a misspelled ``embedded:DIR``."""
     scheme, colon, directory = text.partition(":")
-    is_near = colon and scheme != "embedded" and nearest_name(scheme.lower(), ["embedded"])
+    is_near = bool(colon and scheme != "embedded" and nearest_name(scheme.lower(), ["embedded"]))
     return f". Did you mean 'embedded:{directory or 'DIR'}'?" if is_near else ""

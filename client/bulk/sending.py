@@ -17,11 +17,11 @@ from splashdam.client.bulk.arguments import is_arrow, is_many, is_one_for_all, l
 from splashdam.client.partitioning.placing import TopicRoute, fill_slots, lane_of_slot, place
 from splashdam.client.reports import BulkDelivery
 from splashdam.client.sending.arguments import (
-    check_header_keys,
     check_partition,
     check_timestamp_ms,
     check_topic_name,
     header_pairs,
+    sendable_headers,
 )
 from splashdam.client.sending.intake import PendingSend, RecordIntake
 from splashdam.model.errors import BulkSendError, KafkaError, message_of
@@ -71,7 +71,7 @@ class BulkSend:
         self._topic = check_topic_name(topic)
         self._partition = None if partition is None else check_partition(partition)
         self._timestamp_ms = None if timestamp_ms is None else check_timestamp_ms(timestamp_ms)
-        self._headers: HeaderPairs | None = _sendable(headers) or None
+        self._headers: HeaderPairs | None = sendable_headers(header_pairs(headers)) or None
         self._max_bytes = intake.fits_bytes - (_headers_limit(self._headers) if self._headers else 0)
         spread = self._partition is None and (keyed or placed or intake.partition is not None)
         self._locations = BulkLocations(spread=spread)
@@ -441,7 +441,14 @@ def row_parts(
     )
 
 
+def _has_flags(column: Sequence[Any]) -> bool:
+    """Whether a bool is among the numbers. ``array`` would take it as 0 or 1."""
+    return not isinstance(column, array) and bool in set(map(type, column))
+
+
 def _slots(partitions: Sequence[Any], what: str) -> array[int]:
+    if _has_flags(partitions):
+        return array("H", _each(partitions, _slot, what))
     nulls = 0 if isinstance(partitions, array) else partitions.count(None)
     try:
         slots = array(
@@ -450,9 +457,6 @@ def _slots(partitions: Sequence[Any], what: str) -> array[int]:
     except (TypeError, OverflowError):  # an entry is invalid, or too large for a slot: look at each
         return array("H", _each(partitions, _slot, what))
     plain = ODD_KEY_SLOT not in slots and slots.count(NULL_KEY_SLOT) == nulls
-    # A column of flags in the place of partitions. Only where all are 0 or 1 each type is looked at.
-    if plain and not isinstance(partitions, array) and not slots.tobytes().strip(b"\0\1"):
-        plain = bool not in map(type, partitions)
     return slots if plain else array("H", _each(partitions, _slot, what))
 
 
@@ -461,17 +465,20 @@ def _slot(partition: Any) -> int:
 
 
 def _timestamps(timestamps: Sequence[Any], now_ms: int, what: str) -> array[int]:
+    def checked() -> array[int]:
+        return array(
+            "q", _each(timestamps, lambda each: now_ms if each is None else check_timestamp_ms(each), what)
+        )
+
+    if _has_flags(timestamps):
+        return checked()
     try:
         nulls = not isinstance(timestamps, array) and None in timestamps
         taken = array("q", [now_ms if each is None else each for each in timestamps] if nulls else timestamps)
     except (TypeError, OverflowError):  # an entry is invalid, or of another type: look at each
-        taken = array("q", (-1,))
+        return checked()
     # One C call finds a negative timestamp among thousands: a byte with the sign bit set is not ASCII.
-    if taken.tobytes()[_HIGH_BYTE::8].isascii():
-        return taken
-    return array(
-        "q", _each(timestamps, lambda each: now_ms if each is None else check_timestamp_ms(each), what)
-    )
+    return taken if taken.tobytes()[_HIGH_BYTE::8].isascii() else checked()
 
 
 def _encoded(headers: Sequence[Any], what: str) -> list[bytes]:
@@ -479,13 +486,7 @@ def _encoded(headers: Sequence[Any], what: str) -> list[bytes]:
     if len(blocks) == len(headers):
         return blocks
     # The kernel encodes pairs only: there is a dict among them, for example, or a mistake.
-    return list(_each(headers, lambda each: encode_headers(_sendable(each)), what))
-
-
-def _sendable(headers: Any) -> HeaderPairs:
-    pairs = tuple(header_pairs(headers))
-    check_header_keys(pairs)
-    return pairs
+    return list(_each(headers, lambda each: encode_headers(sendable_headers(header_pairs(each))), what))
 
 
 def _each(given: Iterable[Any], convert: Callable[[Any], Any], what: str) -> Iterable[Any]:

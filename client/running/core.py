@@ -376,6 +376,11 @@ class ProducerCore(Generic[FutureT]):
         # An event of trio may be set in the loop's thread only.
         self.in_loop(self._abandoned.set)
 
+    @property
+    def client_id(self) -> str:
+        """See ``process.Living``."""
+        return str(self.settings.client_id)
+
     def begin_close_at_exit(self) -> float:
         """See ``process.Living``."""
         self.begin_close()

@@ -16,7 +16,9 @@ import logging
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 from splashdam.client.waiters import SENDER_THREADS
 from splashdam.model.alive import AliveSet
@@ -25,9 +27,6 @@ from splashdam.model.log_text import fields
 from splashdam.model.views.inspected import PRODUCERS, Inspected
 from splashdam.net.reentrant_lock import ReentrantLock
 
-if TYPE_CHECKING:
-    from splashdam.client.settings.producer_settings import ProducerSettings
-
 logger = logging.getLogger("splashdam.client")
 
 
@@ -35,8 +34,8 @@ class Living(Inspected, Protocol):
     """A producer's core, as far as this module needs it."""
 
     @property
-    def settings(self) -> ProducerSettings:
-        """The producer's."""
+    def client_id(self) -> str:
+        """Names the producer in logs."""
 
     def become_foreign(self) -> None:
         """In a forked child; must not take a lock, since its holder may not exist here."""
@@ -108,27 +107,30 @@ def _close_all_at_exit() -> None:
     # All of them begin to close before the first one is waited for.
     deadlines = []
     for core in _alive.snapshot():
-        try:
+        with _logged(core):
             deadlines.append((core, time.monotonic() + core.begin_close_at_exit()))
-        except Exception as error:
-            _report(core, error)
     for core, deadline in deadlines:
-        try:
+        with _logged(core):
             core.finish_close_at_exit(max(deadline - time.monotonic(), 0.0))
-        except Exception as error:
-            _report(core, error)
 
 
-def _report(core: Living, error: Exception) -> None:
+@contextmanager
+def _logged(core: Living) -> Iterator[None]:
     """Log the error of a producer that cannot be closed: the others have their turn all the same."""
-    name = core.settings.client_id
+    try:
+        yield
+    except Exception as error:
+        _report(core.client_id, error)
+
+
+def _report(client_id: str, error: Exception) -> None:
     logger.error(
         "%s: the exit of the interpreter could not close the producer: %s: %s."
         " Its undelivered records are lost. Call close() or use `with`",
-        name,
+        client_id,
         type(error).__name__,
         error,
-        extra=fields(client_id=name, error=type(error).__name__),
+        extra=fields(client_id=client_id, error=type(error).__name__),
     )
 
 

@@ -120,7 +120,7 @@ def _pair(pair: Any) -> tuple[str, bytes | None]:
 
 
 def check_header_keys(headers: HeaderPairs) -> None:
-    """Refuse keys that cannot be sent. ``header_pairs`` cannot: serializers add headers later.
+    """Refuse keys that cannot be sent. Called after the serializers, because they may add headers.
 
     Raises:
         IllegalArgumentError: a key holds half of a surrogate pair. A ValueError.
@@ -135,6 +135,17 @@ def check_header_keys(headers: HeaderPairs) -> None:
                     f"a header's key cannot be sent: {quoted(key)} has half of a surrogate pair at position"
                     f" {error.start}, which UTF-8 has no bytes for"
                 ) from error
+
+
+def sendable_headers(pairs: Iterable[tuple[str, bytes | None]]) -> HeaderPairs:
+    """Return what ``header_pairs`` made as a tuple.
+
+    Raises:
+        IllegalArgumentError: as ``check_header_keys``.
+    """
+    headers = tuple(pairs)
+    check_header_keys(headers)
+    return headers
 
 
 UNKNOWN_COUNT = 99

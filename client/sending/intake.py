@@ -251,7 +251,9 @@ class RecordIntake(Generic[FutureT]):
             future = self.path.try_send(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:
                 return future
-        if headers is not None:  # the fast path leaves those that it cannot encode to this one
+        # The fast path has no error for a key that it cannot encode: it returns None, and the record comes
+        # here.
+        if headers is not None:
             check_header_keys(headers)
         if timestamp_ms is None:
             timestamp_ms = self.clock.wall_ns() // 1_000_000

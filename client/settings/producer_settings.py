@@ -164,7 +164,7 @@ def parse_no_reporters(text: str) -> list[Any]:
 DEFAULT_BATCH_SIZE = 256 * 1024
 """Chosen by measurement: docs/decisions/batch-size.md."""
 
-VERSION = re.compile(r"auto|[0-9]+(\.[0-9]+)*")
+_VERSION = re.compile(r"auto|[0-9]+(\.[0-9]+)*")
 _PROXY = re.compile(r"(socks5h?|socks4a?|http)://[^/?#\s]+/?")
 
 
@@ -194,7 +194,7 @@ def _not_as_text(_text: str) -> Any:
 
 
 def _version_or_none(value: Any) -> str | None:
-    if value is None or (isinstance(value, str) and VERSION.fullmatch(value)):
+    if value is None or (isinstance(value, str) and _VERSION.fullmatch(value)):
         return None
     fine = isinstance(value, tuple | list) and value and all(type(part) is int for part in value)
     return None if fine else "must be a tuple of whole numbers, as (2, 8), or None"

@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from support.scripted.cluster import Trouble
 
 import splashdam.aiokafka
 from splashdam.aiokafka import AIOKafkaProducer, IllegalOperation, ProducerClosed, ProducerFenced
 from splashdam.client.asyncio_producer import TokensFromTheLoop
+from splashdam.model.broker_errors import ErrorCode, InvalidRecordError
 from splashdam.model.errors import KafkaConfigurationError, KafkaTimeoutError, SaslError
 from splashdam.net.sasl.mechanisms import Credentials
 from splashdam.net.sasl.oauthbearer import open_client
 from splashdam.net.sasl.oidc import OidcTokenProvider
+from splashdam.wire.messages.produce import ProduceRequest
 
 
 def test_the_constructor_takes_aiokafkas_names() -> None:
@@ -46,8 +49,10 @@ def test_the_constructor_takes_aiokafkas_names() -> None:
     ):
         with pytest.raises(KafkaConfigurationError):
             AIOKafkaProducer(**wrong)
-    with pytest.warns(DeprecationWarning, match="api_version has no effect"):
-        AIOKafkaProducer(api_version="auto")
+    without_effect: list[tuple[str, Any]] = [("api_version", "auto"), ("api_version", "newest"), ("loop", 3)]
+    for name, given in without_effect:
+        with pytest.warns(DeprecationWarning, match=f"{name} has no effect"):
+            AIOKafkaProducer(**{name: given})
 
 
 @pytest.mark.parametrize("name", ["linger_ms", "request_timeout_ms", "max_batch_size"])
@@ -59,21 +64,6 @@ def test_a_wrong_option_was_told_by_the_name_of_another_one(name: str, wrong: An
         return
     with pytest.raises(KafkaConfigurationError, match=f"^{name}={wrong!r}: must be a"):
         AIOKafkaProducer(**{name: wrong})
-
-
-@pytest.mark.parametrize("name", ["loop", "api_version"])
-def test_a_number_was_an_event_loop(name: str) -> None:
-    """Without effect, but no less wrong. It was accepted with the warning that it has none."""
-    wrong: dict[str, Any] = {name: 3}
-    with pytest.raises(TypeError, match=f"{name} must be .* or None, not int"):
-        AIOKafkaProducer(**wrong)
-    with pytest.raises(KafkaConfigurationError, match="api_version='newest': must be 'auto' or a version"):
-        AIOKafkaProducer(api_version="newest")
-    loop = asyncio.new_event_loop()
-    for right in ({"loop": loop}, {"api_version": "0.11"}):
-        with pytest.warns(DeprecationWarning, match="has no effect"):
-            AIOKafkaProducer(**right)
-    loop.close()
 
 
 @pytest.mark.parametrize("name", ["send", "send_and_wait", "send_batch", "send_offsets_to_transaction"])
@@ -198,6 +188,89 @@ def test_a_batch_whose_delivery_failed_may_be_sent_again(tcp_cluster: Any) -> No
 
     asyncio.run(main())
     assert tcp_cluster.values("one") == [b"v"]
+
+
+VALUES = [b"%d" % number + bytes(300) for number in range(10)]
+
+
+def filled(producer: AIOKafkaProducer) -> Any:
+    """A batch of ``VALUES``."""
+    batch = producer.create_batch()
+    for value in VALUES:
+        assert batch.append(timestamp=None, key=None, value=value) is not None
+    return batch
+
+
+@pytest.mark.parametrize("end", ["it fails", "it is cancelled"])
+def test_a_batch_that_was_queued_in_part_was_doubled_by_the_retry(tcp_cluster: Any, end: str) -> None:
+    """Its first records fit into the open batch of the partition, the others wait for memory."""
+    scripted = tcp_cluster.scripted
+    scripted.trouble_for = lambda message: Trouble(
+        then="silence" if isinstance(message, ProduceRequest) else "answer"
+    )
+
+    async def main() -> None:
+        options: dict[str, Any] = {"max_batch_size": 4_000, "buffer_memory": 4_500, "linger_ms": 1_000}
+        options |= {"request_timeout_ms": 1_000, "max_block_ms": 50 if end == "it fails" else 60_000}
+        async with AIOKafkaProducer(bootstrap_servers=tcp_cluster.address, **options) as producer:
+            await producer.prepare("one")
+            await producer.send("one", bytes(2_000), partition=0)
+            batch = filled(producer)
+            sending = asyncio.create_task(producer.send_batch(batch, "one", partition=0))
+            if end == "it is cancelled":
+                while not producer.inspect().waiting_callers:  # noqa: ASYNC110 (the producer has no event)
+                    await asyncio.sleep(0)
+                sending.cancel()
+            kind = KafkaTimeoutError if end == "it fails" else asyncio.CancelledError
+            with pytest.raises(kind):
+                await sending
+            scripted.trouble_for = lambda _message: Trouble()
+            with pytest.raises(IllegalOperation, match="or a part of it, was sent before"):
+                await producer.send_batch(batch, "one", partition=0)
+
+    asyncio.run(main())
+    sent = tcp_cluster.values("one")[1:]
+    assert 0 < len(sent) < len(VALUES)
+    assert sent == VALUES[: len(sent)]
+
+
+def test_a_batch_that_was_delivered_in_part_was_doubled_by_the_retry(tcp_cluster: Any) -> None:
+    """The broker has taken one of the two batches that its records were in."""
+    tcp_cluster.scripted.produce_script += [Trouble(), Trouble(code=ErrorCode.INVALID_RECORD)]
+
+    async def main() -> None:
+        options: dict[str, Any] = {"max_batch_size": 4_000, "linger_ms": 100}
+        async with AIOKafkaProducer(bootstrap_servers=tcp_cluster.address, **options) as producer:
+            await producer.prepare("one")
+            await producer.send("one", bytes(2_000), partition=0)
+            batch = filled(producer)
+            sent = await producer.send_batch(batch, "one", partition=0)
+            with pytest.raises(InvalidRecordError):
+                await sent
+            with pytest.raises(IllegalOperation, match="was sent before"):
+                await producer.send_batch(batch, "one", partition=0)
+
+    asyncio.run(main())
+    sent = tcp_cluster.values("one")[1:]
+    assert 0 < len(sent) < len(VALUES)
+    assert sent == VALUES[: len(sent)]
+
+
+def test_a_batch_whose_future_was_cancelled_may_not_be_sent_again(tcp_cluster: Any) -> None:
+    """Its records are on their way all the same."""
+
+    async def main() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:
+            batch = filled(producer)
+            sent = await producer.send_batch(batch, "one", partition=0)
+            sent.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sent
+            with pytest.raises(IllegalOperation, match="was sent before"):
+                await producer.send_batch(batch, "one", partition=0)
+
+    asyncio.run(main())
+    assert tcp_cluster.values("one") == VALUES
 
 
 def test_an_empty_batch_went_to_a_partition_that_is_not_there(tcp_cluster: Any) -> None:

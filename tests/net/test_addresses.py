@@ -59,6 +59,9 @@ def test_addresses(servers: str | list[str], expected: list[tuple[str, int]]) ->
         ("a b:1", "is not of the form HOST:PORT"),
         ("a:9092:9092", "is not of the form HOST:PORT"),
         ("[a:b]:1", "is not of the form HOST:PORT"),
+        ("[::1/64]:1", "is not of the form HOST:PORT"),
+        ("fe80::1%eth0 b", "is not of the form HOST:PORT"),
+        ("fe80::1%", "is not of the form HOST:PORT"),
     ],
 )
 def test_what_is_no_address(servers: str | list[str], reason: str) -> None:

@@ -114,6 +114,16 @@ async def test_wrong_names(cluster: Any, autojump_clock: Any, arguments: Any, pr
     assert stored(cluster, "one") == []
 
 
+@pytest.mark.parametrize("column", [[0, True], [True, 0], [True, 5], [None, True], (False,), [1000, False]])
+@pytest.mark.parametrize("name", ["partition", "timestamp_ms"])
+def test_a_flag_among_numbers_was_0_or_1(name: str, column: Any) -> None:
+    """Beside some neighbours only. Now it is told, with its record, as by ``send``."""
+    given: dict[str, Any] = {"partition": None, "timestamp_ms": None, name: column}
+    number = [type(each) for each in column].index(bool)
+    with pytest.raises(TypeError, match=f"^record {number}: {name} must be an int, not bool"):
+        sort_out(len(column), None, given["partition"], given["timestamp_ms"], 0)
+
+
 def test_the_default_column_of_keys_is_not_given() -> None:
     """``send_arrow``'s ``key="key"`` is its default; a column of another name contradicts ``keys``."""
     call = KafkaProducer.send_arrow

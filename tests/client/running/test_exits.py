@@ -234,17 +234,20 @@ def test_one_producer_that_could_not_be_closed_kept_the_others_open(
         """
         import errno, os, sys
         from splashdam import KafkaProducer
-
-        def fail(*_):
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        from splashdam.client.running.core import ProducerCore
 
         names, broken, step = ["first", "second", "third"], int(sys.argv[2]), sys.argv[3]
+        real = getattr(ProducerCore, step)
+
+        def fail_for_two(core, *rest):
+            if core.client_id in names[broken:broken + 2]:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            return real(core, *rest)
+
+        setattr(ProducerCore, step, fail_for_two)
         producers = [
             KafkaProducer(bootstrap_servers=sys.argv[1], client_id=name, linger_ms=60_000) for name in names
         ]
-        setattr(type(producers[0]._core), step, (lambda real: lambda core, *rest: (
-            fail() if core.settings.client_id in names[broken:broken + 2] else real(core, *rest)
-        ))(getattr(type(producers[0]._core), step)))
         for name, producer in zip(names, producers):
             producer.prepare("one")
             producer.send("one", name.encode())
