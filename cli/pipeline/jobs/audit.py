@@ -34,9 +34,14 @@ def _plan(
 ) -> Plan:
     from splashdam.pipeline.plans.jobs import audit_plan
 
-    if storage and "://" not in directory:
+    is_local = "://" not in directory
+    if storage and is_local:
         raise click.UsageError(
             f"--storage {next(iter(storage))} is for object storage, and {directory} is a folder on a disk"
+        )
+    if page_path and is_local and page_path.resolve().is_relative_to(Path(directory).resolve()):
+        raise click.UsageError(
+            f"--report {page_path} is inside {directory}, where nothing is changed: name a file elsewhere"
         )
     page = None if page_path is None else str(page_path)
     return audit_plan(

@@ -103,6 +103,22 @@ def test_an_audit_gave_advice_about_a_broker(tmp_path: Path) -> None:
     )
 
 
+def test_a_report_replaced_a_segment_of_the_log(tmp_path: Path) -> None:
+    """Also through a link; one beside the directory is fine."""
+    log = tmp_path / "data" / "t-0" / "00000000000000000000.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"records")
+    (tmp_path / "link").symlink_to(log.parent)
+    for report in (log, tmp_path / "link" / "audit.html"):
+        result = run(str(tmp_path / "data"), "--report", str(report))
+        assert (result.exit_code, "where nothing is changed" in result.output) == (2, True), result.output
+    assert log.read_bytes() == b"records"
+    assert (
+        "where nothing is changed"
+        not in run(str(tmp_path / "data"), "--report", str(tmp_path / "audit.html"), "--plan").output
+    )
+
+
 def test_a_setting_of_storage_was_ignored_for_a_folder() -> None:
     """A misspelled address, and one that was forgotten, audited the folder of that name."""
     result = run(str(GOLDEN / "kafka-4.3.1"), "--storage", "nope=1", "--plan")
