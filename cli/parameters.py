@@ -273,7 +273,7 @@ def _address(servers: str, given_by: str) -> str:
     """Return a cluster's address.
 
     Raises:
-        click.BadParameter: it is none; the message names what gave it.
+        click.BadParameter: ``servers`` is no address. The message names ``given_by``.
     """
     from splashdam.client.local import local_address  # ``--help`` does not need them
     from splashdam.net.addresses import parse_bootstrap_servers

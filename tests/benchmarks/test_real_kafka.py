@@ -204,7 +204,7 @@ def test_a_small_run_into_a_real_kafka(tmp_path: Path) -> None:
     if why := why_missing("4.4.0"):
         pytest.skip(why)
     if not has_tools("4.4.0"):
-        pytest.skip("Kafka 4.4.0 is there without its command line tools")
+        pytest.skip("Kafka 4.4.0 lacks its command line tools: `make kafka` fetches them")
     compare = importlib.import_module("compare")
     plan = compare.plan(chosen("kafka-100", "end-to-end-kafka-python"), 1)
     with compare.Brokers(str(tmp_path)) as brokers:
