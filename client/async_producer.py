@@ -93,8 +93,9 @@ class AsyncKafkaProducer(TaskProducer[RecordFuture, KeyT, ValueT]):
     ) -> RecordFuture:
         """Append a record to a batch. Waits only for a topic's first metadata and for memory.
 
-        It is a checkpoint when it waits, and once per batch (which lets the sender's task run), not per
-        record. If it is cancelled while it waits, nothing is queued; later cancellation does not unsend.
+        It is a checkpoint when it waits, and once per full batch (which lets the sender's task run), not per
+        record. A record that need not linger is written to the socket here if no request is in flight. If the
+        call is cancelled while it waits, nothing is queued; later cancellation does not unsend.
 
         Arguments, result and errors are those of ``KafkaProducer.send``.
         """
@@ -103,7 +104,9 @@ class AsyncKafkaProducer(TaskProducer[RecordFuture, KeyT, ValueT]):
             future = self._path.try_send(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:
                 return future
-        record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
+        record = core.intake.submit(
+            topic, value, key, headers, partition, timestamp_ms, on_opened=core.send_in_place
+        )
         return await self._complete(record) if isinstance(record, PendingSend) else record
 
     def _complete(self, pending: PendingSend[RecordFuture]) -> Awaitable[RecordFuture]:

@@ -291,6 +291,41 @@ class Sender:
         self._run_finished()
         return delay_ms
 
+    @trio.lowlevel.enable_ki_protection  # Ctrl-C between two steps would lose the batch
+    def send_in_place(self) -> bool:
+        """Send the only queued batch at once, in the calling task, if a turn would do nothing else.
+
+        That saves a record that is awaited by itself a pass of the loop. Only for a task of the sender's
+        own loop that is not called by the sender: signal handlers, finalizers and callbacks wake it instead.
+
+        Returns:
+            whether it was sent. If not, nothing has changed.
+        """
+        context, wakeup = self._context, self._context.wakeup
+        if self._nursery is None or not isinstance(wakeup, SharedLoopWakeup) or not wakeup.sleeps_beside():
+            return False
+        # With ``acks=0`` no request is ever in flight: each record would go alone, and nothing would end a
+        # loop that sends.
+        if context.settings.acks == 0:
+            return False
+        for link in self._links:
+            # While one request is under way, the next batch fills.
+            if link.busy:
+                return False
+        self._decided_ms = now_ms = context.clock.now_ms()
+        decided = context.guard.run(self._decide_shortly, now_ms)
+        if decided is None:
+            return False
+        context.counters.turns += 1
+        delay_ms, requests = decided
+        self._on_drained()
+        for link, batches in requests:
+            self._shipping.ship(link, batches, 0.0)
+        self._set_alarm(delay_ms)
+        if self._completion.finished:
+            wakeup.wake()  # its callbacks may not run inside the `send` of another record
+        return True
+
     def _patience_ms(self, requests: list[NodeBatches]) -> float:
         """Return how long a write may block the loop: 0 if another connection would have to wait."""
         patience_ms = self._context.settings.write_patience_ms

@@ -50,7 +50,7 @@ class ParkedTask:
         """End the wait, or the next `park`. Never blocks or raises, even in signal handlers, ``__del__``."""
         if not self._parked:
             return
-        if self._may_reschedule():
+        if self.is_beside():
             self._unpark()
         else:
             with suppress(trio.RunFinishedError):  # then its tasks have ended, too
@@ -64,7 +64,7 @@ class ParkedTask:
         """Ignore wakes from now on; for a task that does not park after all."""
         self._parked.clear()
 
-    def _may_reschedule(self) -> bool:
+    def is_beside(self) -> bool:
         """Return whether another task of the same loop runs this.
 
         Between two tasks the loop empties its queue: a signal handler or finalizer that interrupts it there
@@ -105,6 +105,11 @@ class SharedLoopWakeup:
         sleeper = self._sleeper
         if sleeper is not None:
             sleeper.wake()
+
+    def sleeps_beside(self) -> bool:
+        """Return whether another task of the sleeper's loop asks, and the sleeper was not woken."""
+        sleeper = self._sleeper
+        return sleeper is not None and not self._signalled and sleeper.is_beside()
 
     async def sleep(self) -> None:
         """See `Wakeup.sleep`."""

@@ -439,6 +439,11 @@ class ProducerCore(Generic[FutureT]):
             return IllegalStateError(f"the producer has stopped: {self._crash!r}")
         return IllegalStateError("the producer is closed")
 
+    def send_in_place(self) -> None:
+        """Have a new batch sent: by the calling task of the loop if possible, else by the sender's."""
+        if not self.sender.send_in_place():
+            self.intake.wake()
+
     def in_loop(self, act: Callable[[], object]) -> None:
         """See ``LoopCalls.add``."""
         self._loop_calls.add(act)

@@ -212,6 +212,7 @@ class RecordIntake(Generic[FutureT]):
         more_follow: bool = False,
         intercepted: bool = False,
         may_be_empty: bool = False,
+        on_opened: Callable[[], None] | None = None,
     ) -> FutureT | PendingSend[FutureT]:
         """Append the record, or return a ``PendingSend`` to continue with.
 
@@ -223,6 +224,7 @@ class RecordIntake(Generic[FutureT]):
                 ``expected_bytes``.
             intercepted: the interceptors have seen the record.
             may_be_empty: accept a record with neither key nor value, as Kafka does.
+            on_opened: called in place of ``wake`` if the record has opened a batch here.
         """
         refuse = self._refuse  # read once: another thread may begin a transaction
         if refuse is not None:
@@ -260,7 +262,9 @@ class RecordIntake(Generic[FutureT]):
         # With linger 0 most records only lack an open batch, or room in it: a pending send would cost more
         # than the record (docs/decisions/producer-threads.md).
         if not (more_follow or self.path.detour):
-            future = self._append_at_once(topic, key, value, headers, partition, timestamp_ms)
+            future = self._append_at_once(
+                topic, key, value, headers, partition, timestamp_ms, on_opened or self.wake
+            )
             if future is not None:
                 return future
         return PendingSend(self, topic, key, value, headers, partition, timestamp_ms, given)
@@ -294,6 +298,7 @@ class RecordIntake(Generic[FutureT]):
         headers: HeaderPairs | None,
         partition: int | None,
         timestamp_ms: int,
+        on_opened: Callable[[], None],
     ) -> FutureT | None:
         """Open a batch with the record, or grow the open one for it: the usual cases off the fast path.
 
@@ -327,7 +332,7 @@ class RecordIntake(Generic[FutureT]):
             route.sticky_bytes += sticky_bytes
             # A batch that only grows has woken the sender when it was opened.
             if opens:
-                self.wake()
+                on_opened()
         return future
 
     def _append_new(

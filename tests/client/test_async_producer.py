@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import math
 import os
+import signal
 import threading
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from support.clients.local_cluster import LocalCluster
 from support.running.patches import guard
 from support.scripted.cluster import Trouble
 
@@ -26,6 +28,9 @@ from splashdam.model.errors import (
     WouldBlock,
 )
 from splashdam.model.values import TopicPartition
+from splashdam.sender.broker_links import BrokerLink
+from splashdam.sender.sender import Sender
+from splashdam.sender.shipping import Shipping
 from splashdam.wire.messages.produce import ProduceRequest
 
 SILENCE = Trouble(then="silence")
@@ -64,6 +69,81 @@ async def test_an_awaited_record_wakes_no_task_through_the_system(
                 patch.setattr(owner, name, guard(f"{name} on the way of an awaited record"))
             for number in range(20):
                 await (await producer.send("one", b"%d" % number))
+
+
+async def test_an_awaited_record_waited_for_the_senders_task(cluster: Any, autojump_clock: Any) -> None:
+    """Nothing is in flight, so the task that sends it has written its request when `send` returns."""
+    async with cluster.producer(linger_ms=0) as producer:
+        await (await producer.send("one", b"the first opens connections"))
+        first = await producer.send("one", b"1")
+        (link,) = (link for link in producer._core.sender.links() if link.busy)
+        behind = [await producer.send("one", b"%d" % number) for number in range(2, 5)]
+        # What follows fills the next batch until the answer comes.
+        assert link.in_flight == 1
+        assert [future.outcome for future in behind] == [behind[0].outcome] * 3
+        assert behind[0].outcome is not first.outcome
+        await producer.flush()
+    assert cluster.values("one")[1:] == [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"linger_ms": 5}, "the record lingers"),
+        ({"linger_ms": 0, "acks": 0}, "without answers, a loop that sends would never end its batches"),
+    ],
+)
+async def test_a_record_is_left_to_the_senders_task(
+    cluster: Any, autojump_clock: Any, options: dict[str, Any], why: str
+) -> None:
+    """All records of a loop without a pause share a batch."""
+    async with cluster.producer(**options) as producer:
+        await (await producer.send("one", b"the first opens connections"))
+        futures = [await producer.send("one", b"x") for _ in range(10)]
+        assert len({id(future.outcome) for future in futures}) == 1, why
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (Sender, "_decide_shortly"),
+        (Shipping, "drain_lone"),
+        (Shipping, "ship"),
+        (BrokerLink, "submit_filled"),
+        (Sender, "_set_alarm"),
+    ],
+)
+def test_ctrl_c_inside_a_send_lost_the_batch_that_it_was_writing(
+    monkeypatch: pytest.MonkeyPatch, owner: type[Any], name: str
+) -> None:
+    """Wherever in the sender's steps it comes, the batch is written; the next checkpoint raises."""
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    away, original = LocalCluster(clock), getattr(owner, name)
+
+    def interrupted(*arguments: Any, **named: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return original(*arguments, **named)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(away.scripted.run)
+            async with away.producer(linger_ms=0) as producer:
+                for _ in range(2):  # the second request for a partition makes its form
+                    await (await producer.send("one", b"opens connections"))
+                with monkeypatch.context() as patch:
+                    patch.setattr(owner, name, interrupted)
+                    future = await producer.send("one", b"v")
+                assert any(link.busy for link in producer._core.sender.links())
+                with pytest.raises(KeyboardInterrupt):
+                    await trio.lowlevel.checkpoint()
+                assert (await future).offset == 2
+            nursery.cancel_scope.cancel()
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        trio.run(main, clock=clock)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 async def test_a_waiting_task_goes_on_once_the_step_that_told_it_has_ended(
