@@ -304,9 +304,9 @@ class Sender:
         context, wakeup = self._context, self._context.wakeup
         if self._nursery is None or not isinstance(wakeup, SharedLoopWakeup) or not wakeup.sleeps_beside():
             return False
-        # With ``acks=0`` no request is ever in flight: each record would go alone, and nothing would end a
-        # loop that sends.
-        if context.settings.acks == 0:
+        # Many tasks that send in the same pass share a request, in which the first of them would be missing.
+        # With ``acks=0`` no request is ever in flight: in a loop without a pause each record would go alone.
+        if not self._shipping.one_by_one or context.settings.acks == 0:
             return False
         for link in self._links:
             # While one request is under way, the next batch fills.

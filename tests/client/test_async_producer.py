@@ -90,7 +90,7 @@ async def test_an_awaited_record_waited_for_the_senders_task(cluster: Any, autoj
     ("options", "why"),
     [
         ({"linger_ms": 5}, "the record lingers"),
-        ({"linger_ms": 0, "acks": 0}, "without answers, a loop that sends would never end its batches"),
+        ({"linger_ms": 0, "acks": 0}, "without answers, each record of a loop would go alone"),
     ],
 )
 async def test_a_record_is_left_to_the_senders_task(
@@ -101,6 +101,25 @@ async def test_a_record_is_left_to_the_senders_task(
         await (await producer.send("one", b"the first opens connections"))
         futures = [await producer.send("one", b"x") for _ in range(10)]
         assert len({id(future.outcome) for future in futures}) == 1, why
+
+
+async def test_the_first_of_many_tasks_sent_its_record_alone(cluster: Any, autojump_clock: Any) -> None:
+    """Their records share a request, as long as they send in the same pass of the loop."""
+    rounds, tasks = 20, 10
+    async with cluster.producer(linger_ms=0) as producer:
+
+        async def send_one_by_one() -> None:
+            for _ in range(rounds):
+                await (await producer.send("one", b"x"))
+
+        await (await producer.send("one", b"the first opens connections"))
+        # Only where the last request had one record a caller may be alone.
+        producer.send_nowait("one", b"x")
+        await producer.send_nowait("one", b"x")
+        async with trio.open_nursery() as nursery:
+            for _ in range(tasks):
+                nursery.start_soon(send_one_by_one)
+    assert len(cluster.scripted.logs[TopicPartition("one", 0)].headers) == 2 + rounds
 
 
 @pytest.mark.parametrize(
