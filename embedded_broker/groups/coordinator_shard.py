@@ -92,7 +92,7 @@ class CoordinatorShard:
             return
         pending = self._pending.setdefault(producer_id, {})
         if key not in pending:
-            group.begin_pending(key.topic_partition)
+            group.begin_pending(key.topic_partition, producer_id)
         pending[key] = stored
 
     def commit_all(
@@ -120,10 +120,10 @@ class CoordinatorShard:
         group = self.groups.get(key.group_id)
         if group is not None:
             group.offsets.pop(key.topic_partition, None)
-            if key.topic_partition in group.open_transactions:
-                for pending in self._pending.values():
-                    if pending.pop(key, None) is not None:
-                        group.end_pending(key.topic_partition, None)
+            # These producers alone: other transactions may be open by the thousand.
+            for producer_id in tuple(group.open_transactions.get(key.topic_partition, ())):
+                del self._pending[producer_id][key]
+                group.end_pending(key.topic_partition, producer_id, None)
             if not keeps_group:
                 self.drop_if_gone(key.group_id)
 
@@ -163,7 +163,8 @@ class CoordinatorShard:
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Apply a transaction marker: pending offsets are committed or dropped."""
         for key, stored in self._pending.pop(producer_id, {}).items():
-            self.groups[key.group_id].end_pending(key.topic_partition, stored if committed else None)
+            group = self.groups[key.group_id]
+            group.end_pending(key.topic_partition, producer_id, stored if committed else None)
             self.drop_if_gone(key.group_id)
 
     def drop_if_gone(self, group_id: str) -> None:

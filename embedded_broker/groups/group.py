@@ -192,12 +192,12 @@ class Group:
 
     Attributes:
         offsets: committed offsets.
-        open_transactions: number of open transactions with a pending offset, by partition.
+        open_transactions: producer ids of the open transactions with a pending offset, by partition.
         membership: its members; None if it never had any, which Kafka calls a simple group.
     """
 
     offsets: dict[TopicPartition, StoredOffset] = attrs.field(factory=dict)
-    open_transactions: dict[TopicPartition, int] = attrs.field(factory=dict)
+    open_transactions: dict[TopicPartition, set[int]] = attrs.field(factory=dict)
     membership: Membership | None = None
 
     @property
@@ -230,16 +230,17 @@ class Group:
         """Kafka's name of the state."""
         return "Empty" if self.membership is None else self.membership.state_name
 
-    def begin_pending(self, topic_partition: TopicPartition) -> None:
+    def begin_pending(self, topic_partition: TopicPartition, producer_id: int) -> None:
         """Note that an open transaction has written an offset of this partition."""
-        self.open_transactions[topic_partition] = self.open_transactions.get(topic_partition, 0) + 1
+        self.open_transactions.setdefault(topic_partition, set()).add(producer_id)
 
-    def end_pending(self, topic_partition: TopicPartition, stored: StoredOffset | None) -> None:
+    def end_pending(
+        self, topic_partition: TopicPartition, producer_id: int, stored: StoredOffset | None
+    ) -> None:
         """Note the end of such a transaction; ``stored`` is None if it was aborted."""
-        left = self.open_transactions[topic_partition] - 1
-        if left:
-            self.open_transactions[topic_partition] = left
-        else:
+        producer_ids = self.open_transactions[topic_partition]
+        producer_ids.remove(producer_id)
+        if not producer_ids:
             del self.open_transactions[topic_partition]
         if stored is not None:
             self.store(topic_partition, stored)

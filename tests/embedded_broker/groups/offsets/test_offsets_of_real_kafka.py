@@ -53,9 +53,9 @@ async def test_offsets_equal_those_of_kafka(broker: Broker, name: str) -> None:
 async def test_the_open_transaction_is_pending(broker: Broker, commit: bool) -> None:
     """Its marker decides."""
     group = group_of(broker, MOVED)
-    assert group.open_transactions == {PENDING: 1}
     log = broker.logs.logs[TopicPartition(CONSUMER_OFFSETS, 0)]
     (producer,) = log.producers
+    assert group.open_transactions == {PENDING: {producer.producer_id}}
     write_marker(
         broker, log.topic_partition, TransactionMarker(producer.producer_id, producer.epoch, commit, 0)
     )
