@@ -443,6 +443,14 @@ class Log:
                 return self.log_end_offset if bound is None else bound
         return self.log_end_offset
 
+    def may_have_aborted(self, offset: int) -> bool:
+        """Return false if no aborted transaction has records from ``offset`` on; true does not say there is.
+
+        Raises:
+            KafkaStorageError: an index cannot be read.
+        """
+        return self._segments.may_have_aborted(offset)
+
     def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
         """Return aborted transactions with records in [``offset``, ``up_to``), in the order of their markers.
 
@@ -598,7 +606,7 @@ class Log:
                 self.log_end_offset = header.base_offset
             self._files.roll(self.producers, now_ms)
             active = self._segments.active
-        active.append((batch,), header.last_offset, header.max_timestamp)
+        active.append((batch,), header.base_offset, header.last_offset, header.max_timestamp)
         self.log_end_offset = header.next_offset
         ended = replay_batch(self.producers, header, lambda: batch, now_ms)
         if ended is not None:
@@ -638,7 +646,7 @@ class Log:
         # The checksum covers what follows these fields, so they are replaced without a copy and without a new
         # checksum.
         unchanged = memoryview(batch)[_ASSIGNED.size :]
-        active.append((assigned, unchanged), last_offset, header.max_timestamp)
+        active.append((assigned, unchanged), base_offset, last_offset, header.max_timestamp)
         self.log_end_offset = last_offset + 1
         if self.replication is None:
             # As ``advance_high_watermark``, without a call for every append.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from splashdam.embedded_broker.execution.turns import Steps
@@ -67,14 +68,13 @@ class ReadsForFetches(KnowsPartitions, Protocol):
 
 
 class FetchReading:
-    """One read of the partitions of a request.
+    """Reads the partitions of a request, once or again after waiting.
 
     Args:
         fetch: its partitions.
         limits: how much is read, and for whom.
         broker: this one.
         version: of the request.
-        is_repeat: the request was read before, and has waited; replication does not count it again.
 
     Attributes:
         fetched: the results, in order; of a session only those that have changed.
@@ -86,8 +86,6 @@ class FetchReading:
         limits: FetchLimits,
         broker: ReadsForFetches,
         version: int,
-        *,
-        is_repeat: bool = False,
     ) -> None:
         self.fetched: list[Fetched] = []
         self._fetch = fetch
@@ -97,7 +95,7 @@ class FetchReading:
         self._logs = broker.logs.logs  # the logs at the time of this read
         self._isolation, self._max_bytes = limits.isolation, limits.max_bytes
         self._is_follower = limits.replica_id >= 0
-        self._tells_replicas = self._is_follower and not is_repeat
+        self._tells_replicas = self._is_follower
         # Consumers of old versions cannot be sent to another replica, so they must not read from a follower.
         self._reads_leader = self._is_follower or version < _FIRST_FOLLOWER_VERSION
         self._size_bytes = 0
@@ -108,16 +106,35 @@ class FetchReading:
         """Bytes that are missing for ``min_bytes``."""
         return self._limits.min_bytes - self._size_bytes
 
-    def read(self) -> Steps[bool]:
-        """Read every partition; return whether to answer now: there are ``min_bytes``, an error, or news."""
+    def read(self, changed: Container[TopicPartition] | None = None) -> Steps[bool]:
+        """Read the partitions; return whether to answer now: there are ``min_bytes``, an error, or news.
+
+        Replication counts the first read of a request, and no further one.
+
+        Args:
+            changed: the partitions with events since the last read; of the others, those that had nothing to
+                read are not read again. None: all are read.
+        """
         try:
-            yield from self._read_all()
+            yield from self._read_all(self._kept(changed))
         finally:
             if self._tells_replicas:
                 self._broker.replicas.on_fetch_end()
+                self._tells_replicas = False
         return self._is_enough or self.missing_bytes <= 0
 
-    def _read_all(self) -> Steps[None]:
+    def _kept(self, changed: Container[TopicPartition] | None) -> dict[SessionPartition, Fetched]:
+        """Return the results of the last read that still count."""
+        # A session knows by itself which partitions have events. A preferred read replica depends on time.
+        if changed is None or self._fetch.is_incremental or self._limits.rack:
+            return {}
+        return {
+            each.partition: each
+            for each in self.fetched
+            if not each.size_bytes and each.partition.topic_partition not in changed
+        }
+
+    def _read_all(self, kept: Mapping[SessionPartition, Fetched]) -> Steps[None]:
         self.fetched = []
         self._size_bytes = 0
         self._logs = self._broker.logs.logs
@@ -126,6 +143,9 @@ class FetchReading:
         for number, partition in enumerate(tuple(self._fetch.partitions)):
             if number % _READS_IN_A_UNIT == _READS_IN_A_UNIT - 1:
                 yield 1
+            if partition in kept:
+                self.fetched.append(kept[partition])
+                continue
             try:
                 log = self._log_of(partition)
                 # The common case: a comparison of numbers, without an object for the answer.
@@ -149,11 +169,11 @@ class FetchReading:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return error.code
 
-    def close(self) -> None:
-        """Close the slices that were read."""
+    def close_slices(self) -> None:
+        """Let go of the records that were read, and of their descriptors; another read reads them again."""
         for fetched in self.fetched:
             close_slice(fetched.answer.records)
-        self.fetched = []
+            fetched.answer.records = b""
 
     def _log_of(self, partition: SessionPartition) -> Log:
         if partition.topic_partition is None:
@@ -268,6 +288,9 @@ class FetchReading:
     def _name_aborted(
         self, answer: PartitionData, log: Log, asked: FetchPartition, size_bytes: int, stable: int
     ) -> None:
+        if not log.may_have_aborted(asked.fetch_offset):
+            answer.aborted_transactions = []
+            return
         bound = log.fetch_bound(asked.fetch_offset, size_bytes) if size_bytes else asked.fetch_offset
         answer.aborted_transactions = [
             AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)

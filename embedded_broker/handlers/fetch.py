@@ -59,25 +59,41 @@ def fetch(request: FetchRequest, context: RequestContext) -> Steps[Answer]:
     except BrokerResponseError as error:
         return FetchResponse(error_code=error.code)
     reading = FetchReading(asked, limits, context.broker, context.version)
+    events = context.broker.parking.events
     try:
         if (yield from reading.read()) or request.max_wait_ms <= 0:
             return (yield from _answer(reading, asked, context))
     except BaseException:
-        reading.close()
+        reading.close_slices()
         raise
-    reading.close()
-    return Parked(partial(_wait_and_read, asked, limits, min(request.max_wait_ms, _MAX_WAIT_MS), context))
+    reading.close_slices()
+    max_wait_ms = min(request.max_wait_ms, _MAX_WAIT_MS)
+    return Parked(partial(_wait_and_read, reading, events, asked, limits, max_wait_ms, context))
 
 
 async def _wait_and_read(
-    asked: FetchContext, limits: FetchLimits, max_wait_ms: int, context: RequestContext
+    reading: FetchReading,
+    events: int,
+    asked: FetchContext,
+    limits: FetchLimits,
+    max_wait_ms: int,
+    context: RequestContext,
 ) -> FetchResponse:
-    """Read again whenever enough bytes have arrived or become stable; at the deadline answer in any case."""
-    reading = FetchReading(asked, limits, context.broker, context.version, is_repeat=True)
+    """Read again whenever enough bytes have arrived or become stable; at the deadline answer in any case.
+
+    Args:
+        reading: has read the partitions once.
+        events: ``FetchParking.events`` before that.
+        asked: the partitions.
+        limits: of the fetch.
+        max_wait_ms: until the deadline.
+        context: of the request.
+    """
+    parking = context.broker.parking
     is_enough = False
     with (
         FetchWaiter(
-            context.broker.parking,
+            parking,
             asked.waited_for(),
             limits.isolation,
             wants_high_watermark=asked.wants_high_watermark,
@@ -85,31 +101,36 @@ async def _wait_and_read(
         asked.parked(waiter),
         trio.move_on_after(max_wait_ms / 1000),
     ):
+        changed: set[TopicPartition] | None = None  # not known: the waiter was not there yet
+        if parking.events == events and not asked.is_over:
+            await waiter.wait(reading.missing_bytes)
+            changed = waiter.listen()
         while True:
-            # Before the read, which may take several turns: what is appended meanwhile must end the wait
-            # below.
-            waiter.listen()
-            is_enough = await _is_enough(reading, context) or asked.is_over
+            is_enough = await _is_enough(reading, changed, context) or asked.is_over
             if is_enough:
                 break
-            missing_bytes = reading.missing_bytes
-            reading.close()
-            await waiter.wait(missing_bytes)
+            reading.close_slices()
+            await waiter.wait(reading.missing_bytes)
+            # Before the read, which may take several turns: what is appended meanwhile must end the wait
+            # above.
+            changed = waiter.listen()
     if not is_enough:
-        await _is_enough(reading, context)
+        await _is_enough(reading, None, context)
     # Not within the deadline: an answer that is cancelled midway has changed the session already.
     try:
         return await context.broker.turns.finish_steps(_answer(reading, asked, context), context.account)
     except BaseException:
-        reading.close()
+        reading.close_slices()
         raise
 
 
-async def _is_enough(reading: FetchReading, context: RequestContext) -> bool:
+async def _is_enough(
+    reading: FetchReading, changed: set[TopicPartition] | None, context: RequestContext
+) -> bool:
     try:
-        return await context.broker.turns.finish_steps(reading.read(), context.account)
+        return await context.broker.turns.finish_steps(reading.read(changed), context.account)
     except BaseException:
-        reading.close()
+        reading.close_slices()
         raise
 
 
@@ -167,7 +188,7 @@ def _answer(reading: FetchReading, asked: FetchContext, context: RequestContext)
     """Make the answer; the connection closes its file slices."""
     answer = yield from asked.answer(reading.fetched, context.broker.clock.now_ms())
     if answer.error_code:
-        reading.close()
+        reading.close_slices()
     topics: list[FetchableTopicResponse] = []
     leaders: dict[int, NodeEndpoint] = {}
     last: tuple[bytes, str] | None = None

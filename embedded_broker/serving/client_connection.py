@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 import trio
 
@@ -50,6 +50,8 @@ from splashdam.wire.messages.produce import ProduceRequest, ProduceResponse
 if TYPE_CHECKING:
     from splashdam.embedded_broker.quotas.client_quotas import ClientQuotas
     from splashdam.embedded_broker.security.authentication import SaslSession
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -286,7 +288,7 @@ class ClientConnection:
         to = dispatch(
             frame, self._broker, self._address, self._session, self.client, decoded=(request, account)
         )
-        answer = await self._unparked(to.answer) if isinstance(to.answer, Parked) else to.answer
+        answer = await self._unless_gone(to.answer.wait) if isinstance(to.answer, Parked) else to.answer
         parts = await self._made_beside(answer, to, account)
         self._begun.append(parts)
         self._progressed()
@@ -307,16 +309,26 @@ class ClientConnection:
             due = self._begun.popleft()
             if isinstance(due, Dispatched):
                 await self._outbox.flush()
-                answer = await self._unparked(cast("Parked", due.answer))
-                self._progressed()
-                account = due.account
-                if account is not None and account.turns > _TURNS_TO_ENCODE:
-                    due = await self._made_beside(answer, due, account)
-                else:
-                    due = self._made(answer, due)
-            self._outbox.add(due)
+                await self._unless_gone(partial(self._answer_parked, due))
+            else:
+                self._outbox.add(due)
             if self._mute_ms:
                 await self._mute()
+        await self._outbox.flush()
+
+    async def _answer_parked(self, due: Dispatched) -> None:
+        """Wait for a parked answer, and send it."""
+        answer = await cast("Parked", due.answer).wait()
+        self._progressed()
+        if self._session is not None and self._session.failure:
+            await self._delay_refusal()
+        account = due.account
+        if account is not None and account.turns > _TURNS_TO_ENCODE:
+            parts = await self._made_beside(answer, due, account)
+        else:
+            parts = self._made(answer, due)
+        self._outbox.add(parts)
+        # Not after the watch for the client's end: to end that takes two passes of the scheduler.
         await self._outbox.flush()
 
     def _made(self, answer: Response | None, to: Dispatched) -> list[Part]:
@@ -364,28 +376,28 @@ class ClientConnection:
         mute_seconds, self._mute_ms = self._mute_ms / 1000, 0
         # A muted connection is not idle: its client may not be read, so the idle time begins afterwards.
         self._scope.deadline = trio.current_time() + mute_seconds + self._idle_seconds
-        await self._unparked(Parked(partial(_nothing_after, mute_seconds)))
+        await self._unless_gone(partial(trio.sleep, mute_seconds))
 
-    async def _unparked(self, parked: Parked) -> Response | None:
-        """Wait for a parked answer, until the client disconnects."""
-        answer: Response | None = None
+    async def _unless_gone(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do what may take long, and return its result; cancel it when the client disconnects.
+
+        Raises:
+            trio.BrokenResourceError: the client is gone.
+        """
+        done: list[T] = []
         failure: Exception | None = None
-        is_ready = False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._cancel_when_gone, nursery.cancel_scope)
             try:
-                answer = await parked.wait()
-                is_ready = True
+                done.append(await work())
             except Exception as error:  # leaves as itself below, not wrapped in the nursery's group
                 failure = error
             nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        if not is_ready:
+        if not done:
             raise trio.BrokenResourceError("the client left while its answer was parked")
-        if self._session is not None and self._session.failure:
-            await self._delay_refusal()
-        return answer
+        return done[0]
 
     async def _cancel_when_gone(self, scope: trio.CancelScope) -> None:
         """Cancel at the end of the stream; bytes are not consumed, since they belong to the next request.
@@ -409,10 +421,6 @@ class ClientConnection:
         if now - self._progress_at >= min(_RENEW_SECONDS, self._idle_seconds / 10):
             self._progress_at = now
             self._scope.deadline = now + self._idle_seconds
-
-
-async def _nothing_after(seconds: float) -> None:
-    await trio.sleep(seconds)
 
 
 def _encoded(answer: Response, to: Dispatched) -> list[Part]:

@@ -56,6 +56,7 @@ class FetchWaiter:
     """
 
     __slots__ = (
+        "_changed",
         "_event",
         "_isolation",
         "_missing_bytes",
@@ -78,6 +79,7 @@ class FetchWaiter:
         self._wants_high_watermark = wants_high_watermark or isolation is not FetchIsolation.LOG_END
         self._missing_bytes = 0
         self._event = trio.Event()
+        self._changed: set[TopicPartition] = set()
 
     def __enter__(self) -> FetchWaiter:
         self._parking.add(self, self._partitions)
@@ -90,10 +92,16 @@ class FetchWaiter:
         self._parking.parked -= len(self._partitions)
         self._parking.remove(self, self._partitions)
 
-    def listen(self) -> None:
-        """Called before the partitions are read, perhaps in several turns: later events end the wait."""
+    def listen(self) -> set[TopicPartition]:
+        """Called before the partitions are read, perhaps in several turns: later events end the wait.
+
+        Returns:
+            The partitions with events since the last call, or since this object was made.
+        """
         self._missing_bytes = 0
         self._event = trio.Event()
+        changed, self._changed = self._changed, set()
+        return changed
 
     async def wait(self, missing_bytes: int) -> None:
         """Return once so many bytes were appended, or one of the partitions has changed, since ``listen``.
@@ -105,6 +113,7 @@ class FetchWaiter:
 
     def appended(self, where: TopicPartition, size_bytes: int, is_visible: bool) -> None:
         """Count the bytes of an append, if this fetch may read them."""
+        self._changed.add(where)
         if is_visible or self._isolation is FetchIsolation.LOG_END:
             self._missing_bytes -= size_bytes
             if self._missing_bytes <= 0:
@@ -112,16 +121,19 @@ class FetchWaiter:
 
     def high_watermark_moved(self, where: TopicPartition) -> None:
         """Earlier batches may have become visible."""
+        self._changed.add(where)
         if self._wants_high_watermark:
             self._event.set()
 
     def stable_offset_moved(self, where: TopicPartition) -> None:
         """A transaction ended: batches that were counted long ago may have become readable."""
+        self._changed.add(where)
         if self._isolation is FetchIsolation.TXN_COMMITTED:
             self._event.set()
 
     def changed(self, where: TopicPartition) -> None:
         """One of the partitions was deleted or moved."""
+        self._changed.add(where)
         self._event.set()
 
     def end(self) -> None:
@@ -134,10 +146,12 @@ class FetchParking:
 
     Attributes:
         parked: number of partitions that parked fetches wait for, counted once for each fetch.
+        events: number of events reported so far, of any partition, watched or not.
     """
 
     def __init__(self) -> None:
         self.parked = 0
+        self.events = 0
         self._waiters: dict[TopicPartition, set[Watcher]] = {}
 
     def add(self, waiter: Watcher, partitions: Iterable[TopicPartition]) -> None:
@@ -162,6 +176,7 @@ class FetchParking:
             size_bytes: of the batch.
             is_visible: whether the high watermark is at the end of the log, as without followers.
         """
+        self.events += 1
         waiters = self._waiters.get(topic_partition)
         if waiters:
             for waiter in tuple(waiters):  # a copy: watchers may remove themselves
@@ -171,16 +186,19 @@ class FetchParking:
         self, topic_partition: TopicPartition, size_bytes: int, *, is_visible: bool = True
     ) -> None:
         """Report the append of a marker, which ends a transaction in the partition."""
+        self.events += 1
         for waiter in tuple(self._waiters.get(topic_partition, ())):
             waiter.appended(topic_partition, size_bytes, is_visible)
             waiter.stable_offset_moved(topic_partition)
 
     def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
         """Report that the high watermark has moved."""
+        self.events += 1
         for waiter in tuple(self._waiters.get(topic_partition, ())):
             waiter.high_watermark_moved(topic_partition)
 
     def changed(self, topic_partition: TopicPartition) -> None:
         """Report that a partition was deleted or moved, or that its log start offset has changed."""
+        self.events += 1
         for waiter in tuple(self._waiters.get(topic_partition, ())):
             waiter.changed(topic_partition)

@@ -243,7 +243,7 @@ class Cleaning:
                 self.figures.records_before += max(0, header.record_count)
                 if left is not None:
                     new = header if left is batch else parse_stored_header(left)
-                    cleaned.append((left,), new.last_offset, new.max_timestamp)
+                    cleaned.append((left,), new.base_offset, new.last_offset, new.max_timestamp)
                     moved += new.size_bytes
                     self.figures.bytes_after += new.size_bytes
                     self.figures.records_after += max(0, new.record_count)

@@ -280,6 +280,9 @@ class TransactionIndex:
         self._files = files
         self._entries: list[AbortedTransaction] | None = None
 
+    def __len__(self) -> int:
+        return len(self._load())
+
     def append(self, aborted: AbortedTransaction) -> None:
         """Add one aborted transaction; if the disk refuses it, it is written with the next one."""
         self._load().append(aborted)

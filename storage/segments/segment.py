@@ -8,6 +8,7 @@ memory (``release``).
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
@@ -40,6 +41,10 @@ DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
     """``<directory>/<base offset in 20 digits><suffix>``."""
     return f"{directory}/{base_offset:020d}{suffix}"
+
+
+_NEWEST = 8
+"""Batches at the end of a segment whose positions are kept: those of some producers between two reads."""
 
 
 class LogSegment:
@@ -77,6 +82,8 @@ class LogSegment:
         self._knows_max_timestamp = self._closed_size == 0
         self._first_timestamp: int | None = None
         self._has_deferred_sync = False  # its files may not be on stable storage, even if they are closed
+        # The last batches appended, up to the end: most reads want these, and need not walk from the index.
+        self._newest: deque[Head] = deque(maxlen=_NEWEST)
 
     def __repr__(self) -> str:
         return f"LogSegment({self._log_path}, {self.size_bytes} bytes)"
@@ -164,7 +171,9 @@ class LogSegment:
             return size > 0
         return size > 0 and self._age_ms(max_timestamp, now_ms) > self._roll_after_ms
 
-    def append(self, buffers: Sequence[Buffer], last_offset: int, max_timestamp: int) -> None:
+    def append(
+        self, buffers: Sequence[Buffer], base_offset: int, last_offset: int, max_timestamp: int
+    ) -> None:
         """Write one batch, all of it or nothing, and index it.
 
         Raises:
@@ -173,6 +182,7 @@ class LogSegment:
         log = self._log or self.log  # the property would be one call more for every batch
         position = log.end
         log.append(buffers)
+        self._newest.append(Head(position, log.end - position, base_offset, last_offset, max_timestamp))
         if self._first_timestamp is None and position == 0:
             self._first_timestamp = max_timestamp
         self.index_batch(position, last_offset, max_timestamp)
@@ -220,7 +230,9 @@ class LogSegment:
             CorruptMessageError: the log is damaged.
             KafkaStorageError: it cannot be read.
         """
-        return next((head for head in self.heads_from(offset) if head.last_offset >= offset), None)
+        newest = self._newest
+        heads = newest if newest and newest[0].base_offset <= offset else self.heads_from(offset)
+        return next((head for head in heads if head.last_offset >= offset), None)
 
     def heads_from(self, offset: int) -> Iterator[Head]:
         """Iterate over the batches, from one at or before ``offset`` to the end of the segment."""
@@ -293,6 +305,7 @@ class LogSegment:
         """
         # A killed broker may have left these bytes in the page cache alone.
         self.log.mark_unsynced()
+        self._newest.clear()
         self.offset_index.reset()
         self.time_index.reset()
         self.txn_index.reset()
@@ -361,6 +374,7 @@ class LogSegment:
         return cut
 
     def _cut_at(self, position: int, offset: int) -> None:
+        self._newest.clear()
         # The log last: if the disk refuses a step, the log still ends where its owner thinks it does.
         self.offset_index.drop_from(position)
         self.txn_index.drop_from(offset)
@@ -404,6 +418,7 @@ class LogSegment:
         """Close the files and drop the indexes from memory; the next use opens and loads them again."""
         for index in (self.offset_index, self.time_index, self.txn_index):
             index.unload()
+        self._newest.clear()
         self._close_log()
 
     def discard(self) -> None:

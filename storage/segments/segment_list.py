@@ -95,6 +95,16 @@ class SegmentList:
                     return found
         return found
 
+    def may_have_aborted(self, offset: int) -> bool:
+        """Return false if no aborted transaction has records from ``offset`` on.
+
+        Exact in the active segment, where most reads are; the indexes of others are not loaded for it.
+
+        Raises:
+            KafkaStorageError: an index cannot be read.
+        """
+        return offset < self._bases[-1] or len(self.active.txn_index) > 0
+
     def touch(self, segment: LogSegment) -> None:
         """Note a use of a segment; close the files of the closed one that was used longest ago."""
         if segment is self._segments[-1]:
