@@ -22,6 +22,10 @@ class Address(NamedTuple):
     port: int
 
 
+Send: TypeAlias = Callable[[Response], None]
+"""Sends an answer without waiting."""
+
+
 @attrs.frozen
 class Parked:
     """An answer that is not ready yet: the connection first sends earlier answers, then awaits ``wait()``.
@@ -36,6 +40,10 @@ class Parked:
 
     Only for requests that have taken effect already and wait for a sync or for replicas: anything else could
     be overtaken by its successor, and batches of one producer would change places.
+    """
+    wait_or_send: Callable[[Send], Awaitable[Response | None]] | None = None
+    """As ``wait``, for answers that may be ready in the turn of another client's request: then it sends the
+    answer itself, in that turn, and returns None later.
     """
 
 

@@ -207,6 +207,17 @@ class Turns:
         runner = _StepRunner(steps, account, self)
         return runner.result if runner.go_on() else Parked(partial(_finish, runner))
 
+    def take_all(self, steps: Steps[T]) -> T:
+        """Return what a generator returns, in this turn: its steps are few, and none is heavy work."""
+        try:
+            while True:
+                units = next(steps)
+                assert isinstance(units, int)
+                self.left -= units
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
     async def finish(self, steps: Steps[Answer], account: Account) -> Response | None:
         """As ``answer``, and wait for it."""
         return await _waited(await self.finish_steps(steps, account))

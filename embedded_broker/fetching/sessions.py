@@ -144,6 +144,11 @@ class FetchContext:
         return self._asked
 
     @property
+    def count(self) -> int:
+        """The number of ``partitions``."""
+        return len(self._asked)
+
+    @property
     def wants_high_watermark(self) -> bool:
         """Return whether the reader of a partition names the high watermark that it knows."""
         return any(each.asked.high_watermark != MAX_LONG for each in self._asked)
@@ -200,6 +205,10 @@ class IncrementalFetch(FetchContext):
     def partitions(self) -> Collection[SessionPartition]:
         """The partitions that do not rest."""
         return sorted(self._session.awake.values(), key=_place)
+
+    @property
+    def count(self) -> int:
+        return len(self._session.awake)
 
     @property
     def wants_high_watermark(self) -> bool:

@@ -7,13 +7,15 @@ watermark that it knows.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 import trio
 
 from splashdam.embedded_broker.configs.broker_settings import RACK_AWARE_SELECTOR
-from splashdam.embedded_broker.execution.answers import Answer, Parked
+from splashdam.embedded_broker.execution.answers import Answer, Parked, Send
 from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.fetching.reading import (
     FIRST_TOPIC_ID_VERSION,
@@ -42,6 +44,9 @@ from splashdam.wire.messages.fetch import (
 _MAX_WAIT_MS = 60_000
 """A fetch is parked no longer than this, whatever ``max_wait_ms`` says; then it is answered, empty."""
 
+_MOST_IN_TURN = 64
+"""Most partitions of a fetch that is answered in the turn of another client's request."""
+
 _FIRST_LEADER_VERSION = 12
 _FIRST_ENDPOINT_VERSION = 16
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -67,28 +72,29 @@ def fetch(request: FetchRequest, context: RequestContext) -> Steps[Answer]:
         reading.close_slices()
         raise
     reading.close_slices()
-    max_wait_ms = min(request.max_wait_ms, _MAX_WAIT_MS)
-    return Parked(partial(_wait_and_read, reading, events, asked, limits, max_wait_ms, context))
+    waiting = _Waiting(reading, events, asked, limits, min(request.max_wait_ms, _MAX_WAIT_MS), context)
+    return Parked(partial(_wait_and_read, waiting), wait_or_send=partial(_wait_and_read, waiting))
 
 
-async def _wait_and_read(
-    reading: FetchReading,
-    events: int,
-    asked: FetchContext,
-    limits: FetchLimits,
-    max_wait_ms: int,
-    context: RequestContext,
-) -> FetchResponse:
+class _Waiting(NamedTuple):
+    """A fetch that has found too little."""
+
+    reading: FetchReading
+    events: int
+    """``FetchParking.events`` before it read."""
+    asked: FetchContext
+    limits: FetchLimits
+    max_wait_ms: int
+    context: RequestContext
+
+
+async def _wait_and_read(waiting: _Waiting, send: Send | None = None) -> FetchResponse | None:
     """Read again whenever enough bytes have arrived or become stable; at the deadline answer in any case.
 
-    Args:
-        reading: has read the partitions once.
-        events: ``FetchParking.events`` before that.
-        asked: the partitions.
-        limits: of the fetch.
-        max_wait_ms: until the deadline.
-        context: of the request.
+    Returns:
+        The answer, or None if it was sent.
     """
+    reading, events, asked, limits, max_wait_ms, context = waiting
     parking = context.broker.parking
     is_enough = False
     with (
@@ -97,6 +103,7 @@ async def _wait_and_read(
             asked.waited_for(),
             limits.isolation,
             wants_high_watermark=asked.wants_high_watermark,
+            answer=None if send is None else partial(_answer_in_turn, waiting, send),
         ) as waiter,
         asked.parked(waiter),
         trio.move_on_after(max_wait_ms / 1000),
@@ -105,7 +112,7 @@ async def _wait_and_read(
         if parking.events == events and not asked.is_over:
             await waiter.wait(reading.missing_bytes)
             changed = waiter.listen()
-        while True:
+        while not waiter.is_answered:
             is_enough = await _is_enough(reading, changed, context) or asked.is_over
             if is_enough:
                 break
@@ -114,6 +121,9 @@ async def _wait_and_read(
             # Before the read, which may take several turns: what is appended meanwhile must end the wait
             # above.
             changed = waiter.listen()
+    if waiter.is_answered:
+        waiter.check_answer()
+        return None
     if not is_enough:
         await _is_enough(reading, None, context)
     # Not within the deadline: an answer that is cancelled midway has changed the session already.
@@ -122,6 +132,25 @@ async def _wait_and_read(
     except BaseException:
         reading.close_slices()
         raise
+
+
+def _answer_in_turn(waiting: _Waiting, send: Send, changed: Container[TopicPartition]) -> bool:
+    """Answer a fetch that waits, if it finds enough now; return whether it did.
+
+    The turn is that of the request that caused the event, so a fetch of many partitions waits for its own.
+    """
+    reading, asked, turns = waiting.reading, waiting.asked, waiting.context.broker.turns
+    if asked.count > _MOST_IN_TURN or asked.is_over:
+        return False
+    try:
+        if not turns.take_all(reading.read(changed)):
+            reading.close_slices()
+            return False
+        send(turns.take_all(_answer(reading, asked, waiting.context)))
+    except BaseException:
+        reading.close_slices()
+        raise
+    return True
 
 
 async def _is_enough(

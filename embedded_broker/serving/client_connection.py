@@ -308,17 +308,32 @@ class ClientConnection:
         while self._begun:
             due = self._begun.popleft()
             if isinstance(due, Dispatched):
-                await self._outbox.flush()
+                await self._flush()
                 await self._unless_gone(partial(self._answer_parked, due))
             else:
                 self._outbox.add(due)
             if self._mute_ms:
                 await self._mute()
+        await self._flush()
+
+    async def _flush(self) -> None:
+        """Send all answers that are ready, and then those to waiting fetches that the requests have woken."""
         await self._outbox.flush()
+        due, turns = self._broker.parking.due, self._broker.turns
+        while due and turns.left > 0:
+            turns.left -= 1
+            due.popitem()[0].answer_now()
 
     async def _answer_parked(self, due: Dispatched) -> None:
         """Wait for a parked answer, and send it."""
-        answer = await cast("Parked", due.answer).wait()
+        parked = cast("Parked", due.answer)
+        if parked.wait_or_send is None:
+            answer = await parked.wait()
+        else:
+            answer = await parked.wait_or_send(partial(self._send_soon, due))
+            if answer is None:
+                await self._outbox.flush()  # the rest, if there is any
+                return
         self._progressed()
         if self._session is not None and self._session.failure:
             await self._delay_refusal()
@@ -328,8 +343,14 @@ class ClientConnection:
         else:
             parts = self._made(answer, due)
         self._outbox.add(parts)
-        # Not after the watch for the client's end: to end that takes two passes of the scheduler.
-        await self._outbox.flush()
+        if account is None or not account.turns:  # after several turns the others come first
+            # Before the watch for the client's end is over: to end it takes two passes of the scheduler.
+            await self._outbox.flush()
+
+    def _send_soon(self, to: Dispatched, answer: Response) -> None:
+        self._progressed()
+        self._outbox.add(self._made(answer, to))
+        self._outbox.write_now()
 
     def _made(self, answer: Response | None, to: Dispatched) -> list[Part]:
         """Encode an answer, and charge it to the client's quotas."""

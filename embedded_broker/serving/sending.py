@@ -100,6 +100,18 @@ class Outbox:
             if size >= UNCOPIED_BYTES or not isinstance(part, bytes | bytearray | memoryview):
                 self._is_small = False
 
+    def write_now(self) -> None:
+        """Send what the socket takes at once, if all parts are small; ``flush`` sends the rest.
+
+        Raises:
+            trio.BrokenResourceError: the peer is gone.
+        """
+        if self._is_small and self._parts:
+            data = b"".join(cast("list[Buffer]", self._parts))
+            rest = memoryview(data)[self._write(data) :]
+            self._parts = [rest] if rest else []
+            self._size_bytes = len(rest)
+
     async def flush(self) -> None:
         """Send all answers: small neighbours as one write, large parts without copying.
 
@@ -135,17 +147,21 @@ class Outbox:
             return
         data = small[0] if len(small) == 1 else b"".join(small)
         small.clear()
-        sent = 0
-        if self._socket is not None:
-            try:
-                sent = os.write(self._socket.fileno(), data)
-            except BlockingIOError:
-                pass
-            except OSError as error:
-                raise trio.BrokenResourceError(f"sending: {error}") from error
+        sent = self._write(data)
         if sent < len(data):
             await self._stream.send_all(memoryview(data)[sent:])
             self._progressed()
+
+    def _write(self, data: Buffer) -> int:
+        """Return the number of bytes that the socket takes at once."""
+        if self._socket is None:
+            return 0
+        try:
+            return os.write(self._socket.fileno(), data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise trio.BrokenResourceError(f"sending: {error}") from error
 
     def discard(self) -> None:
         """Drop all answers, and close their slices."""

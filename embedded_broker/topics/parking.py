@@ -7,7 +7,7 @@ is not read again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 from enum import Enum
 from types import TracebackType
 from typing import Protocol
@@ -53,16 +53,25 @@ class FetchWaiter:
         partitions: of the fetch.
         isolation: how far it reads.
         wants_high_watermark: wake a follower at once when the high watermark moves.
+        answer: answers the fetch without waiting, given the partitions with events; returns false if it does
+            not, and ``wait`` returns as usual.
+
+    Attributes:
+        is_answered: ``answer`` has done so.
     """
 
     __slots__ = (
+        "_answer",
         "_changed",
         "_event",
+        "_failure",
+        "_is_waiting",
         "_isolation",
         "_missing_bytes",
         "_parking",
         "_partitions",
         "_wants_high_watermark",
+        "is_answered",
     )
 
     def __init__(
@@ -72,7 +81,12 @@ class FetchWaiter:
         isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
         *,
         wants_high_watermark: bool = False,
+        answer: Callable[[Container[TopicPartition]], bool] | None = None,
     ) -> None:
+        self.is_answered = False
+        self._answer = answer
+        self._failure: Exception | None = None
+        self._is_waiting = False
         self._parking = parking
         self._partitions = tuple(partitions)
         self._isolation = isolation
@@ -106,10 +120,35 @@ class FetchWaiter:
     async def wait(self, missing_bytes: int) -> None:
         """Return once so many bytes were appended, or one of the partitions has changed, since ``listen``.
 
-        What came during the read counts, too: the read may have missed it.
+        What came during the read counts, too: the read may have missed it. Meanwhile ``answer_now`` may
+        answer the fetch.
         """
         self._missing_bytes = missing_bytes
-        await self._event.wait()
+        self._is_waiting = True
+        try:
+            await self._event.wait()
+        finally:
+            self._is_waiting = False
+            self._parking.due.pop(self, None)
+
+    def answer_now(self) -> None:
+        """Answer the fetch, if that is possible without waiting. Its errors are those of its own client."""
+        if self._answer is not None:
+            try:
+                self.is_answered = self._answer(self._changed)
+            except Exception as error:
+                self._failure, self.is_answered = error, True
+
+    def check_answer(self) -> None:
+        """Raise the error of ``answer``."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _wake(self) -> None:
+        self._event.set()
+        # Once only: until its task has its turn, there may be more events.
+        if self._is_waiting and self._answer is not None and not self.is_answered:
+            self._parking.due[self] = None
 
     def appended(self, where: TopicPartition, size_bytes: int, is_visible: bool) -> None:
         """Count the bytes of an append, if this fetch may read them."""
@@ -117,19 +156,19 @@ class FetchWaiter:
         if is_visible or self._isolation is FetchIsolation.LOG_END:
             self._missing_bytes -= size_bytes
             if self._missing_bytes <= 0:
-                self._event.set()
+                self._wake()
 
     def high_watermark_moved(self, where: TopicPartition) -> None:
         """Earlier batches may have become visible."""
         self._changed.add(where)
         if self._wants_high_watermark:
-            self._event.set()
+            self._wake()
 
     def stable_offset_moved(self, where: TopicPartition) -> None:
         """A transaction ended: batches that were counted long ago may have become readable."""
         self._changed.add(where)
         if self._isolation is FetchIsolation.TXN_COMMITTED:
-            self._event.set()
+            self._wake()
 
     def changed(self, where: TopicPartition) -> None:
         """One of the partitions was deleted or moved."""
@@ -147,11 +186,14 @@ class FetchParking:
     Attributes:
         parked: number of partitions that parked fetches wait for, counted once for each fetch.
         events: number of events reported so far, of any partition, watched or not.
+        due: fetches that an event has woken, and whose tasks have not had their turn since. Whoever caused
+            the event may call ``answer_now`` for them: that is a pass of the scheduler earlier.
     """
 
     def __init__(self) -> None:
         self.parked = 0
         self.events = 0
+        self.due: dict[FetchWaiter, None] = {}
         self._waiters: dict[TopicPartition, set[Watcher]] = {}
 
     def add(self, waiter: Watcher, partitions: Iterable[TopicPartition]) -> None:
