@@ -137,3 +137,23 @@ async def test_offsets_above_the_last_stable_offset(talk: Talk, broker: Broker, 
     assert [await offset_at(talk, timestamp, 0) for timestamp in (-2, -1, 0, -3)] == [0, 1, 0, 0]
     end(broker, log, 1, commit=True)
     assert [await offset_at(talk, timestamp) for timestamp in (-2, -1, 0)] == [0, 2, 0]
+
+
+async def test_a_read_looked_for_its_end_although_nothing_was_aborted(
+    talk: Talk, broker: Broker, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka reads committed records by default: each fetch walked along the segment once more for it."""
+    bounds: list[int] = []
+    fetch_bound = Log.fetch_bound
+
+    def noted(self: Log, offset: int, size_bytes: int) -> int:
+        bounds.append(offset)
+        return fetch_bound(self, offset, size_bytes)
+
+    monkeypatch.setattr(Log, "fetch_bound", noted)
+    write(broker, log, 1, b"a")
+    end(broker, log, 1, commit=True)
+    assert (aborted(await fetch(talk)), bounds) == ([], [])
+    write(broker, log, 1, b"b")
+    end(broker, log, 1, commit=False)
+    assert (aborted(await fetch(talk)), bounds) == ([(1, 2)], [0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,8 +14,11 @@ from splashdam.model.broker_errors import OffsetOutOfRangeError
 from splashdam.model.errors import IllegalStateError
 from splashdam.record.batch import BatchHeader, crc_ok, iter_headers, parse_header
 from splashdam.record.sealing import build_batch
+from splashdam.storage.files.log_file import LogFile
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.log import EARLIEST, LATEST, MAX_TIMESTAMP, Log
+from splashdam.storage.segments import segment as segment_module
+from splashdam.storage.segments.batch_scan import Head, iter_heads
 from splashdam.storage.segments.indexes import MAX_RELATIVE_OFFSET, IndexFile
 from splashdam.storage.segments.segment_list import WARM_SEGMENTS
 from splashdam.storage.settings import LogSettings
@@ -396,3 +400,42 @@ def test_by_timestamp_is_the_first_in_offset_order(
     largest = max((time for _, time in flat), default=-1)
     expected = next(((offset, time) for offset, time in flat if time == largest), (-1, -1))
     assert log.offset_for_timestamp(MAX_TIMESTAMP)[:2] == expected
+
+
+# --- the newest batches -------------------------------------------------------------------------------------
+
+
+def test_a_read_of_the_newest_batch_walked_from_the_last_index_entry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Consumers that keep up read it, and it was some twenty batch heads behind that entry."""
+    log = filled(50, LogSettings())
+    walks: list[int] = []
+
+    def counted(file: LogFile, position: int, end: int) -> Iterator[Head]:
+        walks.append(position)
+        return iter_heads(file, position, end)
+
+    monkeypatch.setattr(segment_module, "iter_heads", counted)
+    assert values_of(log, 98) == [b"49-0", b"49-1"]
+    assert values_of(log, 85)[0] == b"42-0"
+    assert walks == []
+    assert values_of(log, 10)[0] == b"5-0"
+    assert walks
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 12)), max_size=25))
+def test_the_newest_batches_are_known_rightly(steps: list[tuple[int, int]]) -> None:
+    """Appends, rolls and truncations: every offset is found where a walk along the segment finds it."""
+    log = open_log(MemoryFiles(), settings=SMALL)
+    for count, cut in steps:
+        log.append_as_leader(batch(*[b"x" * (40 * count)] * count), now_ms=NOW_MS)
+        if cut > 9:
+            log.truncate_to(max(0, log.log_end_offset - cut), now_ms=NOW_MS)
+    for each in log.segments:
+        walked = list(iter_heads(each.log, 0, each.size_bytes))
+        for offset in range(each.base_offset, log.log_end_offset + 1):
+            expected = next((head for head in walked if head.last_offset >= offset), None)
+            found = each.find(offset)
+            assert (found and found[:4]) == (expected and expected[:4])
