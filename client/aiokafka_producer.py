@@ -28,15 +28,17 @@ from splashdam.client.serializers import (
     serialize_function,
 )
 from splashdam.client.settings.producer_settings import ProducerSettings
-from splashdam.model.broker_errors import InvalidProducerEpochError, ProducerFencedError
+from splashdam.model.broker_errors import ProducerFencedError
 from splashdam.model.errors import (
     BulkSendError,
     IllegalStateError,
+    ProducerFenced,
     TransactionFailedError,
 )
 from splashdam.model.values import Buffer, HeaderPairs, RecordMetadata
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.kernel import record_size_upper_bound
+from splashdam.record.kernel.outcomes.outcome import fresh
 
 
 class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
@@ -132,8 +134,17 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         timestamp_ms: int | None = None,
         headers: Any = None,
     ) -> DeliveryFuture:
-        """See ``AsyncioKafkaProducer.send``; the order of the arguments is aiokafka's."""
-        return await super().send(topic, value, key, headers, partition, timestamp_ms)
+        """See ``AsyncioKafkaProducer.send``; the order of the arguments is aiokafka's.
+
+        Raises:
+            ProducerFenced: a newer producer with this ``transactional_id`` has taken over, or the transaction
+                took longer than ``transaction_timeout_ms``. Of the future, too.
+        """
+        try:
+            return await super().send(topic, value, key, headers, partition, timestamp_ms)
+        except TransactionFailedError as error:
+            _raise_if_fenced(error)
+            raise
 
     async def send_and_wait(  # type: ignore[override]  # noqa: PLR0917 (aiokafka's order of arguments)
         self,
@@ -173,7 +184,9 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             raise TypeError(f"batch must be what create_batch() made, not {type(batch).__name__}")
         refuse = self._core.intake.refuse
         if refuse is not None:
-            raise refuse()
+            refusal = refuse()
+            _raise_if_fenced(refusal)
+            raise refusal
         if batch.is_sent:
             raise IllegalStateError(
                 "this batch, or a part of it, was sent before; records would be in the topic twice."
@@ -187,6 +200,7 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             delivery = await self._send_rows(batch.records, topic, partition)
         except BulkSendError as error:
             batch.is_sent = error.index > 0
+            _raise_if_fenced(error.__cause__)
             raise error.__cause__ or error from None
         except Exception:  # nothing is queued
             batch.is_sent = False
@@ -226,24 +240,54 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             raise IllegalStateError("not in a transaction: call begin_transaction() first")
         if not group_id:
             raise ValueError(f"group_id names no group: {group_id!r}")
-        await super().send_offsets_to_transaction(offsets, group_id)
+        try:
+            await super().send_offsets_to_transaction(offsets, group_id)
+        except TransactionFailedError as error:
+            _raise_if_fenced(error)
+            raise
+
+    async def begin_transaction(self) -> None:
+        """See ``AsyncioKafkaProducer.begin_transaction``; raises ``ProducerFenced`` as ``send``."""
+        try:
+            await super().begin_transaction()
+        except TransactionFailedError as error:
+            _raise_if_fenced(error)
+            raise
+
+    async def commit_transaction(self) -> None:
+        """See ``AsyncioKafkaProducer.commit_transaction``; raises ``ProducerFenced`` as ``send``."""
+        try:
+            await super().commit_transaction()
+        except TransactionFailedError as error:
+            _raise_if_fenced(error)
+            raise
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """See ``AsyncioKafkaProducer.transaction``.
 
         Raises:
-            ProducerFencedError: a newer producer with this ``transactional_id`` has taken over; also where a
-                record was refused for that reason.
+            ProducerFenced: as ``send``; also where a record was refused for that reason.
         """
         try:
             async with super().transaction():
                 yield
-        except (InvalidProducerEpochError, TransactionFailedError) as error:
+        except (ProducerFenced, TransactionFailedError) as error:
             refusal = self._transactions().refusal()
             if isinstance(refusal, ProducerFencedError):
                 raise refusal from error
             raise
+
+
+def _raise_if_fenced(error: BaseException | None) -> None:
+    """Raise what has fenced the producer, where a call failed for it: the native producers say "abort" first.
+
+    Raises:
+        ProducerFenced: the cause of ``error`` is one.
+    """
+    fence = None if error is None else error.__cause__
+    if isinstance(fence, ProducerFenced):
+        raise fresh(fence) from None
 
 
 def _check_option(option: str, value: object, *, given_as: str = "") -> None:

@@ -30,7 +30,6 @@ from splashdam.model.broker_errors import (
     NonEmptyGroupError,
     OperationNotAttemptedError,
     OutOfOrderSequenceNumberError,
-    ProducerFencedError,
     ReassignmentInProgressError,
     SaslAuthenticationFailedError,
     SecurityDisabledError,
@@ -65,7 +64,6 @@ NonEmptyGroup = NonEmptyGroupError
 OperationNotAttempted = OperationNotAttemptedError
 OutOfOrderSequenceNumber = OutOfOrderSequenceNumberError
 ProducerClosed = IllegalStateError
-ProducerFenced = ProducerFencedError
 ReassignmentInProgress = ReassignmentInProgressError
 RecordTooLargeError = MessageTooLargeError
 SaslAuthenticationFailed = SaslAuthenticationFailedError

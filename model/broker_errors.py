@@ -16,6 +16,7 @@ from splashdam.model.errors import (
     AuthorizationError,
     InvalidMetadataError,
     KafkaError,
+    ProducerFenced,
     RetriableError,
 )
 
@@ -504,7 +505,7 @@ class DuplicateSequenceNumberError(BrokerResponseError):
     remedy = "nothing: the batch is in the log"
 
 
-class InvalidProducerEpochError(BrokerResponseError):
+class InvalidProducerEpochError(BrokerResponseError, ProducerFenced):
     """The producer epoch is older than one that the broker has seen."""
 
     code = ErrorCode.INVALID_PRODUCER_EPOCH
@@ -797,7 +798,7 @@ class ThrottlingQuotaExceededError(BrokerResponseError, RetriableError):
     remedy = "try again later, or raise the principal's quota"
 
 
-class ProducerFencedError(BrokerResponseError):
+class ProducerFencedError(BrokerResponseError, ProducerFenced):
     """A newer producer with the same transactional id has taken over."""
 
     code = ErrorCode.PRODUCER_FENCED

@@ -9,6 +9,7 @@
     ├── AuthenticationError ── SslAuthenticationError, SaslError, WrongListenerError
     │                                                             (no trust; codes 33, 34 and 58, too)
     ├── AuthorizationError                     (no right to do it; a base of its code's class)
+    ├── ProducerFenced           (the producer's epoch is over; a base of the classes of codes 47 and 90)
     ├── RetriableError
     │   ├── KafkaTimeoutError ── BufferExhaustedError, NoBrokersAvailable
     │   ├── KafkaConnectionError
@@ -161,6 +162,16 @@ class AuthorizationError(KafkaError):
     """The principal lacks the permission: base of the classes of codes 29, 30, 31, 53 and 65."""
 
     remedy = "grant the principal the missing permission"
+
+
+class ProducerFenced(KafkaError):
+    """The producer's epoch is over: base of ``InvalidProducerEpochError`` and ``ProducerFencedError``.
+
+    A newer producer has its ``transactional_id``, or a transaction took longer than its time-out. Brokers
+    answer either with one code or with the other, by request and version. The name is aiokafka's.
+    """
+
+    remedy = "close this producer; make a new one if no other should have the transactional_id"
 
 
 class KafkaTimeoutError(RetriableError, TimeoutError):

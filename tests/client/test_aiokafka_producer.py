@@ -330,6 +330,44 @@ def test_a_fenced_block_that_awaits_no_record_raises_producer_fenced(tmp_path: P
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("call", ["send", "send_and_wait", "send_batch", "commit", "abort", "offsets"])
+def test_a_fenced_producers_record_raised_what_except_producer_fenced_does_not_catch(
+    tmp_path: Path, call: str
+) -> None:
+    """It was ``InvalidProducerEpochError``, and ``TransactionFailedError`` from the calls after it."""
+
+    async def batch_of(producer: AIOKafkaProducer) -> Any:
+        batch = producer.create_batch()
+        batch.append(timestamp=None, key=None, value=b"v")
+        return await (await producer.send_batch(batch, "t", partition=0))
+
+    async def future_of(producer: AIOKafkaProducer) -> Any:
+        return await (await producer.send("t", b"v"))
+
+    calls: dict[str, Any] = {
+        "send": future_of,
+        "send_and_wait": lambda producer: producer.send_and_wait("t", b"v"),
+        "send_batch": batch_of,
+        "commit": lambda producer: producer.commit_transaction(),
+        "abort": lambda producer: producer.abort_transaction(),
+        "offsets": lambda producer: producer.send_offsets_to_transaction({("t", 0): (3, "")}, "group"),
+    }
+
+    async def main() -> None:
+        options: dict[str, Any] = {"bootstrap_servers": f"embedded:{tmp_path}", "transactional_id": "t"}
+        async with AIOKafkaProducer(**options) as producer:
+            await producer.begin_transaction()
+            await producer.send_and_wait("t", b"v")
+            async with AIOKafkaProducer(**options):
+                for name in (call, *calls, "abort"):
+                    with pytest.raises(ProducerFenced):
+                        await calls[name](producer)
+                with pytest.raises(ProducerFenced):
+                    await producer.begin_transaction()
+
+    asyncio.run(main())
+
+
 def test_start_waits_for_a_broker(closed_port: str) -> None:
     """And raises where there is none, as aiokafka's does."""
 
