@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -28,6 +29,12 @@ from splashdam.client.serializers import (
     serialize_function,
 )
 from splashdam.client.settings.producer_settings import ProducerSettings
+from splashdam.client.settings.security_settings import (
+    PROTOCOLS,
+    has_no_effect,
+    is_default,
+    protocol_named,
+)
 from splashdam.model.broker_errors import ProducerFencedError
 from splashdam.model.errors import (
     BulkSendError,
@@ -35,10 +42,14 @@ from splashdam.model.errors import (
     ProducerFenced,
     TransactionFailedError,
 )
+from splashdam.model.log_text import fields
+from splashdam.model.options import MAX_LONG
 from splashdam.model.values import Buffer, HeaderPairs, RecordMetadata
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.kernel import record_size_upper_bound
 from splashdam.record.kernel.outcomes.outcome import fresh
+
+logger = logging.getLogger("splashdam.client")
 
 
 class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
@@ -56,8 +67,11 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         max_batch_size: bytes of a batch. Default: that of ``batch_size``; aiokafka's is 16384.
         request_timeout_ms: a request that has no answer is sent again after it; a record fails after twice
             that time, and ``start`` and a send without metadata wait so long. Default: 40000.
+        connections_max_idle_ms: None: idle connections stay open.
+        sasl_mechanism: default: "PLAIN".
         sasl_oauth_token_provider: its ``token()`` may be a coroutine function, which runs in the event loop
-            of ``start``.
+            of ``start``. What ``security_protocol`` does not use of the options for TLS and SASL is logged
+            as a warning, and ignored.
         options: the others have aiokafka's names and defaults, and each further option of ``KafkaProducer``
             may be given.
 
@@ -75,12 +89,26 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         max_batch_size: int | None = None,
         linger_ms: float = 0,
         request_timeout_ms: float = 40_000,
+        connections_max_idle_ms: float | None = 540_000,
         enable_idempotence: bool | None = None,
+        security_protocol: str = "PLAINTEXT",
+        sasl_mechanism: str | None = "PLAIN",
         **options: Any,
     ) -> None:
         for name, given in {"loop": loop, "api_version": api_version}.items():
             if given is not None:
                 warnings.warn(f"{name} has no effect", DeprecationWarning, stacklevel=2)
+        options["security_protocol"] = protocol = protocol_named(security_protocol)
+        if sasl_mechanism != "PLAIN" or protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
+            options["sasl_mechanism"] = sasl_mechanism
+        unused = []
+        if protocol in PROTOCOLS:  # else the error is about it
+            unused = [
+                name for name in options if name in self.DEFAULT_CONFIG and has_no_effect(name, protocol)
+            ]
+        ignored = [name for name in unused if not is_default(name, options.pop(name))]
+        if connections_max_idle_ms is None:
+            connections_max_idle_ms = MAX_LONG
         # Checked here, because other options are computed from them, and their errors would name those.
         _check_option("linger_ms", linger_ms)
         _check_option("request_timeout_ms", request_timeout_ms)
@@ -102,6 +130,7 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             **{
                 "bootstrap_servers": bootstrap_servers,
                 "bootstrap_timeout_ms": request_timeout_ms,
+                "connections_max_idle_ms": connections_max_idle_ms,
                 "linger_ms": linger_ms,
                 "max_block_ms": request_timeout_ms,
                 "request_timeout_ms": request_timeout_ms,
@@ -109,6 +138,10 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
                 **options,
             }
         )
+        if ignored:
+            client_id = self._settings.client_id
+            text = "%s: %s: ignored with security_protocol=%r"
+            logger.warning(text, client_id, ", ".join(ignored), protocol, extra=fields(client_id=client_id))
 
     async def start(self) -> None:
         """Connect to the cluster, and with a ``transactional_id`` initialise transactions.
@@ -288,6 +321,15 @@ def _raise_if_fenced(error: BaseException | None) -> None:
     fence = None if error is None else error.__cause__
     if isinstance(fence, ProducerFenced):
         raise fresh(fence) from None
+
+
+def _take_unused_security(options: dict[str, Any], protocol: str) -> list[str]:
+    """Remove options for TLS and SASL that ``protocol`` does not use; return those with a value."""
+    if protocol not in PROTOCOLS:  # the error is about that
+        return []
+    known = AIOKafkaProducer.DEFAULT_CONFIG
+    unused = [name for name in options if name in known and has_no_effect(name, protocol)]
+    return [name for name in unused if not is_default(name, options.pop(name))]
 
 
 def _check_option(option: str, value: object, *, given_as: str = "") -> None:

@@ -65,8 +65,9 @@ def _provider_or_none(value: Any) -> str | None:
     return None if is_one else "must be callable, or an object with a method token()"
 
 
-def _protocol(value: Any) -> Any:
-    return value.upper() if isinstance(value, str) else value
+def protocol_named(value: Any) -> Any:
+    """Return the protocol that ``value`` names in whatever case; what names none is returned as it is."""
+    return value.upper() if isinstance(value, str) and value.upper() in PROTOCOLS else value
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)  # unused methods would cost import time
@@ -78,7 +79,7 @@ class SecuritySettings:
 
     security_protocol: str = option(
         "PLAINTEXT",
-        convert=_protocol,
+        convert=protocol_named,
         check=one_of(*PROTOCOLS),
         doc="Protocol to brokers: PLAINTEXT, SSL (TLS), SASL_PLAINTEXT or SASL_SSL",
     )
@@ -207,11 +208,21 @@ class SecuritySettings:
         return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
 
-def _is_default(name: str, value: Any) -> bool:
-    """Whether a value equals the default."""
+def is_default(name: str, value: Any) -> bool:
+    """Whether the value of a security option is None or equals the default."""
     fields = attrs.fields_dict(SecuritySettings)
     default: Any = fields[name].default if name in fields else None
     return value is None or value == (default.factory() if hasattr(default, "factory") else default)
+
+
+def has_no_effect(name: str, protocol: str) -> bool:
+    """Whether an option is for TLS or for SASL, and ``protocol`` does not use that."""
+    return name != "ssl_check_hostname" and _family(name) in ("SSL", "SASL") and _family(name) not in protocol
+
+
+def _family(name: str) -> str:
+    """Return the first word of an option, as protocols have it in their names."""
+    return name.partition("_")[0].upper()
 
 
 def check_security(settings: SecuritySettings, options: Mapping[str, Any], *, embedded: bool) -> None:
@@ -230,16 +241,13 @@ def check_security(settings: SecuritySettings, options: Mapping[str, Any], *, em
         raise KafkaConfigurationError(
             f"security_protocol={protocol!r}: an embedded broker is reached inside this process, in PLAINTEXT"
         )
-    given = [name for name, value in options.items() if not _is_default(name, value)]
-    for prefix, is_used, needed in (
-        ("ssl_", settings.uses_tls, "SSL"),
-        ("sasl_", settings.uses_sasl, "SASL"),
-    ):
-        for name in given:
-            if name.startswith(prefix) and not is_used and name != "ssl_check_hostname":
-                raise KafkaConfigurationError(
-                    f"{name} has no effect with security_protocol={protocol!r}: set one with {needed} in it"
-                )
+    given = [name for name, value in options.items() if not is_default(name, value)]
+    for name in given:
+        if has_no_effect(name, protocol):
+            raise KafkaConfigurationError(
+                f"{name} has no effect with security_protocol={protocol!r}:"
+                f" set one with {_family(name)} in it"
+            )
     if settings.ssl_context is not None:
         others = [name for name in given if name.startswith("ssl_") and name != "ssl_context"]
         if others:

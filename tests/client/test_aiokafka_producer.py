@@ -6,6 +6,7 @@ import asyncio
 import gc
 import inspect
 import json
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,58 @@ def test_a_wrong_option_was_told_by_the_name_of_another_one(name: str, wrong: An
         return
     with pytest.raises(KafkaConfigurationError, match=f"^{name}={wrong!r}: must be a"):
         AIOKafkaProducer(**{name: wrong})
+
+
+def test_a_login_without_a_mechanism_was_refused() -> None:
+    """aiokafka's default is PLAIN."""
+    login: dict[str, Any] = {"sasl_plain_username": "anna", "sasl_plain_password": "hunter2"}
+    producer = AIOKafkaProducer(security_protocol="SASL_PLAINTEXT", **login)
+    assert producer.config["sasl_mechanism"] == "PLAIN"
+    assert AIOKafkaProducer().config["sasl_mechanism"] is None
+    with pytest.raises(KafkaConfigurationError, match="sasl_plain_username is missing"):
+        AIOKafkaProducer(security_protocol="SASL_PLAINTEXT")
+    with pytest.raises(KafkaConfigurationError, match="sasl_mechanism is missing"):
+        AIOKafkaProducer(security_protocol="SASL_PLAINTEXT", sasl_mechanism=None, **login)
+
+
+def test_connections_that_are_never_idle_were_refused(tcp_cluster: Any) -> None:
+    """None, as in aiokafka."""
+
+    async def main() -> None:
+        options: dict[str, Any] = {"connections_max_idle_ms": None}
+        async with AIOKafkaProducer(bootstrap_servers=tcp_cluster.address, **options) as producer:
+            assert producer.config["connections_max_idle_ms"] == 2**63 - 1
+            await producer.send_and_wait("one", b"v")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("protocol", "ignored"),
+    [
+        ("PLAINTEXT", "ssl_context, sasl_plain_username, sasl_plain_password, sasl_mechanism"),
+        ("plaintext", "ssl_context, sasl_plain_username, sasl_plain_password, sasl_mechanism"),
+        ("SSL", "sasl_plain_username, sasl_plain_password, sasl_mechanism"),
+        ("SASL_PLAINTEXT", "ssl_context"),
+    ],
+)
+def test_security_options_that_the_protocol_does_not_use_were_refused(
+    protocol: str, ignored: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """aiokafka ignores them; programs give all of them, and let the environment choose the protocol."""
+    options: dict[str, Any] = {"ssl_context": ssl.create_default_context(), "sasl_kerberos_domain_name": None}
+    options |= {"sasl_plain_username": "anna", "sasl_plain_password": "hunter2"}
+    AIOKafkaProducer(security_protocol=protocol, sasl_mechanism="SCRAM-SHA-256", client_id="c", **options)
+    assert caplog.messages == [f"c: {ignored}: ignored with security_protocol={protocol.upper()!r}"]
+
+
+def test_unknown_options_are_refused_beside_ignored_ones(caplog: pytest.LogCaptureFixture) -> None:
+    """What looks like one for TLS is no option for that."""
+    with pytest.raises(KafkaConfigurationError, match="unknown producer option 'ssl_contxt'"):
+        AIOKafkaProducer(ssl_contxt=ssl.create_default_context())
+    assert not caplog.messages
+    AIOKafkaProducer(ssl_context=None, sasl_mechanism="PLAIN", sasl_kerberos_service_name="kafka")
+    assert not caplog.messages  # defaults
 
 
 @pytest.mark.parametrize("name", ["send", "send_and_wait", "send_batch", "send_offsets_to_transaction"])
