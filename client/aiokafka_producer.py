@@ -192,9 +192,13 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
 
     def create_batch(self) -> BatchBuilder:
-        """Make an empty batch, to fill and give to ``send_batch``."""
-        settings = self._settings
-        return BatchBuilder(settings.batch_size, settings.key_serializer, settings.value_serializer)
+        """Make an empty batch, to fill and give to ``send_batch``.
+
+        It is full at ``max_batch_size``, or at ``max_request_size`` where that is less.
+        """
+        settings, check_size = self._settings, self._core.intake.check_size
+        limit_bytes = min(settings.batch_size, settings.max_request_size)
+        return BatchBuilder(limit_bytes, check_size, settings.key_serializer, settings.value_serializer)
 
     async def send_batch(
         self, batch: BatchBuilder, topic: str, *, partition: int
@@ -394,6 +398,7 @@ class BatchBuilder:
 
     Args:
         limit_bytes: what the batch may have, beside its first record.
+        check_size: raises for a record (key, value, headers) that no request has room for.
         key_serializer, value_serializer: as for the producer.
 
     Attributes:
@@ -401,10 +406,17 @@ class BatchBuilder:
         is_sent: whether ``send_batch`` refuses it, since some of its records were sent, or may have been.
     """
 
-    def __init__(self, limit_bytes: int, key_serializer: Any, value_serializer: Any) -> None:
+    def __init__(
+        self,
+        limit_bytes: int,
+        check_size: Callable[[bytes | None, bytes | None, HeaderPairs | None], None],
+        key_serializer: Any,
+        value_serializer: Any,
+    ) -> None:
         self.records: list[_Row] = []
         self.is_sent = False
         self._limit_bytes = limit_bytes
+        self._check_size = check_size
         self._size_bytes = HEADER_BYTES
         self._closed = False
         self._serialize_key = serialize_function(key_serializer, "key_serializer")
@@ -421,6 +433,7 @@ class BatchBuilder:
 
         Raises:
             TypeError, ValueError, OverflowError: an argument is invalid. The batch is as it was.
+            MessageSizeTooLargeError: the record may exceed ``max_request_size``. Likewise.
             Exception: raised by a serializer.
         """
         if self._closed:
@@ -433,6 +446,7 @@ class BatchBuilder:
         if serialized_key is None and serialized_value is None:
             raise ValueError("Need at least one: key or value")
         sendable = sendable_headers(pairs) or None
+        self._check_size(serialized_key, serialized_value, sendable)
         size_bytes = record_size_upper_bound(serialized_key, serialized_value, sendable)
         if self.records and self._size_bytes + size_bytes > self._limit_bytes:
             self.close()

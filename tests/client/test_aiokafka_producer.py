@@ -16,7 +16,13 @@ import trio.testing
 from support.scripted.cluster import Trouble
 
 import splashdam.aiokafka
-from splashdam.aiokafka import AIOKafkaProducer, IllegalOperation, ProducerClosed, ProducerFenced
+from splashdam.aiokafka import (
+    AIOKafkaProducer,
+    IllegalOperation,
+    MessageSizeTooLargeError,
+    ProducerClosed,
+    ProducerFenced,
+)
 from splashdam.client.asyncio_producer import TokensFromTheLoop
 from splashdam.model.broker_errors import ErrorCode, InvalidRecordError
 from splashdam.model.errors import KafkaConfigurationError, KafkaTimeoutError, SaslError
@@ -194,6 +200,16 @@ def test_a_wrong_timestamp_was_told_when_the_batch_was_sent(wrong: Any, kind: ty
     appended = batch.append(timestamp=2, key=None, value=b"second")
     assert appended is not None
     assert (appended.offset, appended.timestamp) == (1, 2)
+
+
+def test_a_batch_ignored_max_request_size() -> None:
+    """It took records that ``send_batch`` then refused, and more than fits into a request."""
+    batch = AIOKafkaProducer(max_request_size=1_000).create_batch()
+    with pytest.raises(MessageSizeTooLargeError, match="up to 1086 bytes, max_request_size is 1000"):
+        batch.append(timestamp=None, key=None, value=bytes(1_000))
+    while batch.append(timestamp=None, key=None, value=bytes(100)) is not None:
+        assert batch.size() <= 1_000
+    assert batch.record_count() == 7
 
 
 @pytest.mark.parametrize("wrong", [None, [b"v"], b"v"])
