@@ -43,7 +43,7 @@ from splashdam.model.errors import (
     TransactionFailedError,
 )
 from splashdam.model.log_text import fields
-from splashdam.model.options import MAX_LONG
+from splashdam.model.options import MAX_INT, MAX_LONG, plain_number
 from splashdam.model.values import Buffer, HeaderPairs, RecordMetadata
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.kernel import record_size_upper_bound
@@ -110,10 +110,10 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         if connections_max_idle_ms is None:
             connections_max_idle_ms = MAX_LONG
         # Checked here, because other options are computed from them, and their errors would name those.
-        _check_option("linger_ms", linger_ms)
-        _check_option("request_timeout_ms", request_timeout_ms)
+        linger_ms = _checked("linger_ms", linger_ms)
+        request_timeout_ms = _checked("request_timeout_ms", request_timeout_ms)
         if acks is not None:
-            options["acks"] = acks
+            options["acks"] = acks = _checked("acks", acks)
             if enable_idempotence is None and options.get("transactional_id") is None:
                 # Said here, so that nobody is warned that idempotence is off: who
                 # gives ``acks=1`` asks for that.
@@ -121,8 +121,7 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         if enable_idempotence is not None:
             options["enable_idempotence"] = enable_idempotence or options.get("transactional_id") is not None
         if max_batch_size is not None:
-            _check_option("batch_size", max_batch_size, given_as="max_batch_size")
-            options["batch_size"] = max_batch_size
+            options["batch_size"] = _checked("batch_size", max_batch_size, given_as="max_batch_size")
         for name in ("key_serializer", "value_serializer"):
             if options.get(name) is not None:
                 options[name] = _unless_serialized(options[name], name)
@@ -134,7 +133,7 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
                 "linger_ms": linger_ms,
                 "max_block_ms": request_timeout_ms,
                 "request_timeout_ms": request_timeout_ms,
-                "delivery_timeout_ms": 2 * request_timeout_ms + linger_ms,
+                "delivery_timeout_ms": min(2 * request_timeout_ms + linger_ms, MAX_INT),
                 **options,
             }
         )
@@ -336,15 +335,17 @@ def _take_unused_security(options: dict[str, Any], protocol: str) -> list[str]:
     return [name for name in unused if not is_default(name, options.pop(name))]
 
 
-def _check_option(option: str, value: object, *, given_as: str = "") -> None:
-    """Check one option by its rule; the error has the name by which it was given.
+def _checked(option: str, value: Any, *, given_as: str = "") -> Any:
+    """Check one option by its rule, and return it; the error has the name by which it was given.
 
     Raises:
         KafkaConfigurationError: the value is illegal.
     """
+    value = plain_number(value)
     field = attrs.fields_dict(ProducerSettings)[option].evolve(name=given_as or option)
     assert field.validator is not None
     field.validator(None, field, value)
+    return value
 
 
 class _Serialized(bytes):

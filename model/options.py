@@ -6,6 +6,8 @@ Unknown names are rejected, with the nearest known name, so that a typing error 
 
 from __future__ import annotations
 
+import math
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -70,12 +72,15 @@ def option(
     return attrs.field(default=default, converter=convert, validator=validate, metadata=metadata)
 
 
-def at_least(minimum: float) -> Callable[[Any], str | None]:
-    """Return a check that the value is a number and at least ``minimum``."""
+def at_least(minimum: float, maximum: float = math.inf) -> Callable[[Any], str | None]:
+    """Return a check that the value is a number from ``minimum`` to ``maximum``."""
 
     def check(value: Any) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return _not_a_number(value)
+        # As a float: MAX_LONG, read from a text as one, is larger by 1.
+        if value > float(maximum):
+            return f"must be at most {maximum}"
         return None if value >= minimum else f"must be at least {minimum}"
 
     return check
@@ -113,17 +118,18 @@ def _not_a_number(value: Any) -> str:
 def one_of(*choices: object) -> Callable[[Any], str | None]:
     """Return a check that the value is one of ``choices``."""
 
-    has_flags = any(isinstance(choice, bool) for choice in choices)
-
     def check(value: Any) -> str | None:
-        try:
-            # True == 1, but who gives True does not mean 1.
-            fits = value in choices and (has_flags or not isinstance(value, bool))
-        except ValueError:  # an array compares item by item, and its answer is neither true nor false
-            fits = False
+        fits = any(_is(value, choice) for choice in choices)
         return None if fits else "must be one of " + ", ".join(map(repr, choices))
 
     return check
+
+
+def _is(value: Any, choice: object) -> bool:
+    """Whether a value is a choice, in type as well: 1.0 == True == 1, but who gives one means no other."""
+    if not isinstance(value, type(choice)) or isinstance(value, bool) != isinstance(choice, bool):
+        return False
+    return bool(value == choice)
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:
@@ -143,6 +149,16 @@ def default_options(cls: type) -> Mapping[str, Any]:
     return MappingProxyType(defaults)
 
 
+def plain_number(value: Any) -> Any:
+    """Return the ``int`` that another kind of whole number, such as numpy's, stands for; else the value."""
+    if isinstance(value, int) or not hasattr(value, "__index__"):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:  # an array of several numbers has the method, too
+        return value
+
+
 def from_options(cls: type[T], options: Mapping[str, Any], *, what: str) -> T:
     """Build ``cls`` from keyword options.
 
@@ -153,7 +169,7 @@ def from_options(cls: type[T], options: Mapping[str, Any], *, what: str) -> T:
     for name in options:
         if name not in names:
             raise KafkaConfigurationError(f"unknown {what} option {name!r}.{nearest_name(name, names)}")
-    return cls(**options)
+    return cls(**{name: plain_number(value) for name, value in options.items()})
 
 
 def from_properties(cls: type[T], properties: Mapping[str, str], *, what: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from splashdam.client.partitioning.partitioners import (
 )
 from splashdam.client.serializers import DefaultSerializer, serialize_function
 from splashdam.client.settings.security_settings import SecuritySettings
-from splashdam.model.options import at_least, one_of, option, parse_float, whole_number
+from splashdam.model.options import MAX_INT, MAX_LONG, at_least, one_of, option, parse_float, whole_number
 from splashdam.model.secrets import secret_or_none
 
 JAVA_SERIALIZERS: Mapping[str, type[DefaultSerializer] | None] = {
@@ -92,19 +92,6 @@ def accepted(convert: Any) -> Any:
         return None
 
     return check
-
-
-_INT32_MAX = 2**31 - 1
-
-
-def int32(check: Any) -> Any:
-    """Return ``check`` with a limit: the number goes into a field of 32 bits of Kafka's protocol."""
-
-    def check_both(value: Any) -> str | None:
-        problem: str | None = check(value)
-        return problem or (f"must be at most {_INT32_MAX}" if value > _INT32_MAX else None)
-
-    return check_both
 
 
 def _port_or_none(value: Any) -> str | None:
@@ -201,7 +188,7 @@ def _version_or_none(value: Any) -> str | None:
 
 
 def _time_or_none(value: Any) -> str | None:
-    return None if value is None else at_least(0)(value)
+    return None if value is None else at_least(0, MAX_LONG)(value)
 
 
 def _lookup(value: Any) -> str | None:
@@ -280,7 +267,7 @@ class ProducerSettings(SecuritySettings):
     )
     transaction_timeout_ms: float = option(
         60_000,
-        check=int32(at_least(1)),
+        check=at_least(1, MAX_INT),
         parse=parse_float,
         doc="How long a transaction may be open before its coordinator aborts it",
         kafka="transaction.timeout.ms",
@@ -318,14 +305,14 @@ class ProducerSettings(SecuritySettings):
     )
     batch_size: int = option(
         DEFAULT_BATCH_SIZE,
-        check=int32(whole_number(0)),
+        check=whole_number(0, MAX_INT),
         unit="bytes",
         doc="Maximum size of a batch for one partition, after compression; 0: a batch per record. A larger"
         " record is sent alone",
     )
     linger_ms: float = option(
         5,
-        check=at_least(0),
+        check=at_least(0, MAX_INT),
         parse=parse_float,
         doc="How long a batch that is not full waits for more records",
     )
@@ -337,13 +324,13 @@ class ProducerSettings(SecuritySettings):
     )
     max_block_ms: float = option(
         60_000,
-        check=at_least(0),
+        check=at_least(0, MAX_LONG),
         parse=parse_float,
         doc="How long send waits for memory and for a topic's metadata, in total",
     )
     max_request_size: int = option(
         1024 * 1024,
-        check=int32(whole_number(1)),
+        check=whole_number(1, MAX_INT),
         unit="bytes",
         doc="Maximum size of a request, and of one record before compression",
     )
@@ -360,7 +347,7 @@ class ProducerSettings(SecuritySettings):
     )
     partitioner_availability_timeout_ms: float = option(
         0,
-        check=at_least(0),
+        check=at_least(0, MAX_LONG),
         parse=parse_float,
         doc="Records without a key avoid a broker that has taken no request for this time; 0: never",
     )
@@ -371,13 +358,13 @@ class ProducerSettings(SecuritySettings):
     )
     delivery_timeout_ms: float = option(
         120_000,
-        check=at_least(0),
+        check=at_least(0, MAX_INT),
         parse=parse_float,
         doc="Limit from the creation of a batch to its acknowledgement, retries included",
     )
     request_timeout_ms: float = option(
         30_000,
-        check=int32(at_least(1)),
+        check=at_least(1, MAX_INT),
         parse=parse_float,
         doc="How long a response may take before the connection is closed",
     )
@@ -389,47 +376,50 @@ class ProducerSettings(SecuritySettings):
     )
     retry_backoff_ms: float = option(
         100,
-        check=at_least(0),
+        check=at_least(0, MAX_LONG),
         parse=parse_float,
         doc="Wait before the first retry; doubles each time, with jitter",
     )
     retry_backoff_max_ms: float = option(
-        1_000, check=at_least(0), parse=parse_float, doc="Longest wait between two retries"
+        1_000, check=at_least(0, MAX_LONG), parse=parse_float, doc="Longest wait between two retries"
     )
     reconnect_backoff_ms: float = option(
         50,
-        check=at_least(0),
+        check=at_least(0, MAX_LONG),
         parse=parse_float,
         doc="Wait before the next connection attempt; doubles each time",
     )
     reconnect_backoff_max_ms: float = option(
-        1_000, check=at_least(0), parse=parse_float, doc="Longest wait between two connection attempts"
+        1_000,
+        check=at_least(0, MAX_LONG),
+        parse=parse_float,
+        doc="Longest wait between two connection attempts",
     )
     socket_connection_setup_timeout_ms: float = option(
         10_000,
-        check=at_least(1),
+        check=at_least(1, MAX_LONG),
         parse=parse_float,
         doc="How long a connection attempt may take; doubles with each failed attempt",
     )
     socket_connection_setup_timeout_max_ms: float = option(
-        30_000, check=at_least(1), parse=parse_float, doc="Maximum of that limit"
+        30_000, check=at_least(1, MAX_LONG), parse=parse_float, doc="Maximum of that limit"
     )
     connections_max_idle_ms: float = option(
         540_000,
-        check=at_least(0),
+        check=at_least(0, MAX_LONG),
         parse=parse_float,
         doc="A connection without traffic is closed after this time",
     )
     metadata_max_age_ms: float = option(
         300_000,
-        check=at_least(1),
+        check=at_least(1, MAX_LONG),
         parse=parse_float,
         doc="Metadata are refreshed after this time",
         kafka="metadata.max.age.ms",
     )
     metadata_max_idle_ms: float = option(
         300_000,
-        check=at_least(1),
+        check=at_least(1, MAX_LONG),
         parse=parse_float,
         doc="A topic that was not used for this time is dropped from the metadata",
     )
@@ -441,7 +431,7 @@ class ProducerSettings(SecuritySettings):
     )
     metadata_recovery_rebootstrap_trigger_ms: float = option(
         300_000,
-        check=at_least(0),
+        check=at_least(0, MAX_LONG),
         parse=parse_float,
         doc="After so long without a metadata response the known brokers are dropped, and bootstrap_servers"
         " are used again",
@@ -480,11 +470,11 @@ class ProducerSettings(SecuritySettings):
     )
     metrics_num_samples: int = option(
         2,
-        check=int32(whole_number(1)),
+        check=whole_number(1, MAX_INT),
         doc="Windows over which rates, averages and maxima are computed, the current one included",
     )
     metrics_sample_window_ms: float = option(
-        30_000, check=at_least(1), parse=parse_float, doc="Length of these windows"
+        30_000, check=at_least(1, MAX_LONG), parse=parse_float, doc="Length of these windows"
     )
     metric_reporters: Any = option(
         [],
@@ -507,7 +497,7 @@ class ProducerSettings(SecuritySettings):
     )
     exit_timeout_ms: float = option(
         5_000,
-        check=at_least(0),
+        check=at_least(0, MAX_LONG),
         parse=parse_float,
         doc="How long the interpreter's exit waits for a producer that was not closed, and Ctrl-C in its"
         " `with` block for the remaining records",

@@ -18,7 +18,7 @@ from splashdam.client.settings.producer_settings import ProducerSettings, partit
 from splashdam.client.settings.security_settings import check_security
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.log_text import fields
-from splashdam.model.options import from_options, from_properties, kafka_name
+from splashdam.model.options import MAX_INT, from_options, from_properties, kafka_name
 from splashdam.record.compression import Compression
 
 logger = logging.getLogger("splashdam.client")
@@ -182,7 +182,7 @@ def _settle_idempotence(settings: ProducerSettings, options: Mapping[str, Any]) 
 
 def _settle_delivery_timeout(settings: ProducerSettings, options: Mapping[str, Any]) -> ProducerSettings:
     # A shorter limit could end before a single attempt has had its time.
-    least = settings.linger_ms + settings.request_timeout_ms
+    least = min(settings.linger_ms + settings.request_timeout_ms, MAX_INT)
     if settings.delivery_timeout_ms >= least:
         return settings
     if "delivery_timeout_ms" in options:

@@ -50,6 +50,7 @@ def test_the_constructor_takes_aiokafkas_names() -> None:
     assert AIOKafkaProducer(transactional_id="t", enable_idempotence=False).config["enable_idempotence"]
     for wrong in (
         {"acks": 122},
+        {"acks": 1.0},
         {"acks": 1, "enable_idempotence": True},
         {"compression_type": "my"},
         {"x": 1},
@@ -66,11 +67,34 @@ def test_the_constructor_takes_aiokafkas_names() -> None:
 @pytest.mark.parametrize("wrong", ["5", None, -1, float("nan"), float("inf"), True])
 def test_a_wrong_option_was_told_by_the_name_of_another_one(name: str, wrong: Any) -> None:
     """``max_block_ms``, ``delivery_timeout_ms`` or ``batch_size``, made of them; a text failed in a sum."""
-    if (name, wrong) in {("max_batch_size", None), ("linger_ms", float("inf"))}:
-        AIOKafkaProducer(**{name: wrong})  # the default, and a batch that waits until it is full
+    if (name, wrong) == ("max_batch_size", None):
+        AIOKafkaProducer(**{name: wrong})  # the default
         return
     with pytest.raises(KafkaConfigurationError, match=f"^{name}={wrong!r}: must be a"):
         AIOKafkaProducer(**{name: wrong})
+
+
+def test_whole_numbers_of_other_types_were_refused() -> None:
+    """Such as numpy's, and the error did not show them."""
+
+    class Five:
+        def __index__(self) -> int:
+            return 5
+
+    five: dict[str, Any] = dict.fromkeys(["max_batch_size", "linger_ms", "request_timeout_ms"], Five())
+    config = AIOKafkaProducer(**five, max_request_size=Five(), acks=1).config
+    assert (config["batch_size"], config["max_request_size"], config["delivery_timeout_ms"]) == (5, 5, 15)
+    assert type(config["batch_size"]) is int
+
+
+def test_long_times_were_told_as_a_delivery_timeout() -> None:
+    """Which is computed from them, and has Kafka's limit of its own."""
+    longest = 2**31 - 1
+    config = AIOKafkaProducer(request_timeout_ms=longest, linger_ms=longest).config
+    assert config["delivery_timeout_ms"] == longest
+    for name in ("request_timeout_ms", "linger_ms"):
+        with pytest.raises(KafkaConfigurationError, match=f"^{name}=2147483648: must be at most 2147483647"):
+            AIOKafkaProducer(**{name: 2**31})
 
 
 def test_a_login_without_a_mechanism_was_refused() -> None:

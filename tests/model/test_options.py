@@ -77,6 +77,22 @@ def test_illegal_value_says_why(name: str, value: Any, problem: str) -> None:
     assert attrs.fields_dict(Settings)[name].metadata["doc"] in str(caught.value)
 
 
+def test_a_whole_number_of_another_type_was_refused() -> None:
+    """What ``operator.index`` takes is one, numpy's numbers among others."""
+
+    class Seven:
+        def __index__(self) -> int:
+            return 7
+
+    class Many:
+        def __index__(self) -> int:
+            raise TypeError("an array")
+
+    assert from_options(Settings, {"batch_size": Seven()}, what="test").batch_size == 7
+    with pytest.raises(KafkaConfigurationError, match="batch_size=<Many>: must be a number, not Many"):
+        from_options(Settings, {"batch_size": Many()}, what="test")
+
+
 def test_properties_by_kafkas_names() -> None:
     """Dotted names and texts become keyword options of the right type."""
     properties = {

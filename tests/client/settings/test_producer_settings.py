@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import pickle
 import runpy
 from pathlib import Path
@@ -23,6 +24,7 @@ from splashdam.client.settings.rules import (
     topic_compression,
 )
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import MAX_INT, MAX_LONG, unit_of
 from splashdam.record.batch import Codec
 
 
@@ -81,11 +83,13 @@ def test_kafka_pythons_defaults_pass() -> None:
         ({"acks": 2}, "acks=2: must be one of -1, 0, 1, 'all'"),
         ({"acks": True}, "acks=True: must be one of -1, 0, 1, 'all'"),
         ({"acks": False}, "acks=False: must be one of -1, 0, 1, 'all'"),
+        ({"acks": 1.0}, "acks=1.0: must be one of -1, 0, 1, 'all'"),
         ({"linger_ms": -1}, "linger_ms=-1: must be at least 0"),
         ({"batch_size": "16k"}, "batch_size='16k': must be a number, not str"),
         ({"batch_size": 1.5}, "batch_size=1.5: must be a whole number"),
         ({"compression_type": "brotli"}, "compression_type='brotli': must be one of"),
         ({"security_protocol": "TLS"}, "security_protocol='TLS': must be one of 'PLAINTEXT', 'SSL'"),
+        ({"security_protocol": "bogus"}, "security_protocol='bogus': must be one of 'PLAINTEXT', 'SSL'"),
         ({"ssl_cafile": "ca.pem"}, "ssl_cafile has no effect with security_protocol='PLAINTEXT'"),
         ({"transactional_id": ""}, "transactional_id='': must not be empty"),
         ({"transaction_timeout_ms": 0}, "transaction_timeout_ms=0: must be at least 1"),
@@ -227,6 +231,27 @@ def test_what_the_protocol_has_in_32_bits_is_limited(name: str) -> None:
     for value in (2**31, 10**10):
         with pytest.raises(KafkaConfigurationError, match=rf"{name}={value}: must be at most 2147483647"):
             producer_settings({name: value})
+
+
+@pytest.mark.parametrize(
+    "name", [field.name for field in attrs.fields(ProducerSettings) if unit_of(field) == "ms"]
+)
+def test_a_time_without_end_was_taken(name: str) -> None:
+    """Kafka has INT or LONG for each; infinity has no place in either."""
+    ints = {"linger_ms", "request_timeout_ms", "delivery_timeout_ms", "transaction_timeout_ms"}
+    longest = MAX_INT if name in ints else MAX_LONG
+    assert getattr(producer_settings({name: longest}), name) == longest
+    for value in (math.inf, longest * 10):
+        with pytest.raises(KafkaConfigurationError, match=f"{name}={value}: must be at most {longest}"):
+            producer_settings({name: value})
+
+
+def test_the_longest_times_of_java_are_taken() -> None:
+    """Connect sets ``max.block.ms`` to the largest LONG; as a float it is larger by one."""
+    options = options_from_properties({"max.block.ms": str(MAX_LONG), "delivery.timeout.ms": str(MAX_INT)})
+    settings = producer_settings({**options, "linger_ms": MAX_INT})
+    assert settings.max_block_ms == 2.0**63
+    assert settings.delivery_timeout_ms == producer_settings({"linger_ms": MAX_INT}).delivery_timeout_ms
 
 
 def test_codecs_of_single_topics() -> None:
