@@ -163,15 +163,21 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         value: Any = None,
         key: Any = None,
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: float | None = None,
         headers: Any = None,
     ) -> DeliveryFuture:
         """See ``AsyncioKafkaProducer.send``; the order of the arguments is aiokafka's.
+
+        Args:
+            topic, value, key, partition, headers: as there.
+            timestamp_ms: likewise; a fraction is cut off, as for ``time.time() * 1000``.
 
         Raises:
             ProducerFenced: a newer producer with this ``transactional_id`` has taken over, or the transaction
                 took longer than ``transaction_timeout_ms``. Of the future, too.
         """
+        if isinstance(timestamp_ms, float):
+            timestamp_ms = int(timestamp_ms)
         try:
             return await super().send(topic, value, key, headers, partition, timestamp_ms)
         except TransactionFailedError as error:
@@ -184,7 +190,7 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         value: Any = None,
         key: Any = None,
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: float | None = None,
         headers: Any = None,
     ) -> RecordMetadata:
         """See ``AsyncioKafkaProducer.send_and_wait``; the order of the arguments is aiokafka's."""
@@ -459,6 +465,10 @@ class BatchBuilder:
     def close(self) -> None:
         """Take no more records."""
         self._closed = True
+
+    def closed(self) -> bool:
+        """Return whether it takes no more records: it is full, or was closed or sent."""
+        return self._closed
 
     def record_count(self) -> int:
         """Return the number of records."""

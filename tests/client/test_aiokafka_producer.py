@@ -168,6 +168,30 @@ def test_its_errors_have_aiokafkas_names() -> None:
                 assert ours.errno == kind.errno, name
 
 
+def test_a_batch_had_no_closed() -> None:
+    """It has each method of aiokafka's."""
+    theirs = pytest.importorskip("aiokafka.producer.message_accumulator").BatchBuilder
+    for method in vars(theirs).keys() - vars(object).keys():
+        assert method.startswith("_") or callable(getattr(splashdam.aiokafka.BatchBuilder, method)), method
+    batch = AIOKafkaProducer().create_batch()
+    assert not batch.closed()
+    batch.close()
+    assert batch.closed()
+
+
+def test_a_time_as_a_float_was_refused(tcp_cluster: Any) -> None:
+    """Programs give ``time.time() * 1000``, of which aiokafka cuts the fraction off."""
+
+    async def main() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:
+            metadata = await producer.send_and_wait("one", b"v", timestamp_ms=5.7)
+            assert metadata.timestamp == 5
+            with pytest.raises(ValueError, match="NaN"):
+                await producer.send("one", b"v", timestamp_ms=float("nan"))
+
+    asyncio.run(main())
+
+
 def test_sends_and_batches(tcp_cluster: Any) -> None:
     """With serializers, which are called once for each record, and a batch that is full."""
     calls: list[object] = []
