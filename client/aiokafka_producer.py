@@ -125,18 +125,18 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         for name in ("key_serializer", "value_serializer"):
             if options.get(name) is not None:
                 options[name] = _unless_serialized(options[name], name)
-        super().__init__(
-            **{
-                "bootstrap_servers": bootstrap_servers,
-                "bootstrap_timeout_ms": request_timeout_ms,
-                "connections_max_idle_ms": connections_max_idle_ms,
-                "linger_ms": linger_ms,
-                "max_block_ms": request_timeout_ms,
-                "request_timeout_ms": request_timeout_ms,
-                "delivery_timeout_ms": min(2 * request_timeout_ms + linger_ms, MAX_INT),
-                **options,
-            }
-        )
+        self._options: dict[str, Any] = {
+            "bootstrap_servers": bootstrap_servers,
+            "bootstrap_timeout_ms": request_timeout_ms,
+            "connections_max_idle_ms": connections_max_idle_ms,
+            "linger_ms": linger_ms,
+            "max_block_ms": request_timeout_ms,
+            "request_timeout_ms": request_timeout_ms,
+            "delivery_timeout_ms": min(2 * request_timeout_ms + linger_ms, MAX_INT),
+            **options,
+        }
+        self._may_start_again = False
+        super().__init__(**self._options)
         if ignored:
             client_id = self._settings.client_id
             text = "%s: %s: ignored with security_protocol=%r"
@@ -145,17 +145,27 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
     async def start(self) -> None:
         """Connect to the cluster, and with a ``transactional_id`` initialise transactions.
 
+        After an error it may be called again.
+
         Raises:
-            NoBrokersAvailable: no broker has answered within ``request_timeout_ms``.
+            NoBrokersAvailable: no broker has answered within ``request_timeout_ms``. A KafkaConnectionError.
+            AuthenticationError: a broker refuses the login, or its listener has another protocol.
+            IllegalStateError: it was started or stopped before.
             KafkaError: the cluster refuses the ``transactional_id``.
         """
-        await super().start()
-        if self._settings.transactional_id is not None:
-            try:
+        if self._may_start_again:
+            # It has ended with the attempt, and a producer starts once.
+            super().__init__(**{**self._options, "client_id": self._settings.client_id})
+            self._may_start_again = False
+        self._core.refuse_unless_new()
+        try:
+            await super().start()
+            if self._settings.transactional_id is not None:
                 await self.init_transactions()
-            except BaseException:
-                await self.stop(0)
-                raise
+        except BaseException:
+            await self.stop(0)
+            self._may_start_again = True
+            raise
 
     async def send(  # type: ignore[override]  # noqa: PLR0917 (aiokafka's order of arguments)
         self,

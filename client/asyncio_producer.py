@@ -106,8 +106,6 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
         else:
             self._loop = BackgroundLoop(core)
         self._lease = self._loop.lease
-        # Not at exit: process.py closes all producers together then.
-        weakref.finalize(self, core.abandon).atexit = False
         bootstrap = core.bootstrap_lookup()
         if bootstrap is not None:
             try:
@@ -115,6 +113,8 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
             except BaseException:
                 await self.stop(0)
                 raise
+        # Not at exit: process.py closes all producers together then.
+        weakref.finalize(self, core.abandon).atexit = False
 
     async def send(  # noqa: PLR0917 (kafka-python's signature)
         self,

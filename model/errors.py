@@ -12,7 +12,7 @@
     ├── ProducerFenced           (the producer's epoch is over; a base of the classes of codes 47 and 90)
     ├── RetriableError
     │   ├── KafkaTimeoutError ── BufferExhaustedError, NoBrokersAvailable
-    │   ├── KafkaConnectionError
+    │   ├── KafkaConnectionError ── NoBrokersAvailable, CannotConnectError
     │   └── InvalidMetadataError                                 (retriable, and the metadata is out of date)
     ├── WouldBlock, BulkSendError, PurgedError
     ├── TransactionFailedError, TransactionAbortedError, FatalTransactionError
@@ -180,12 +180,6 @@ class KafkaTimeoutError(RetriableError, TimeoutError):
     remedy = "see that the brokers can be reached and keep up, or allow more time"
 
 
-class NoBrokersAvailable(KafkaTimeoutError):
-    """No broker of ``bootstrap_servers`` answered within ``bootstrap_timeout_ms``; the text says why."""
-
-    remedy = "check bootstrap_servers and security_protocol, or allow more time"
-
-
 class BufferExhaustedError(KafkaTimeoutError):
     """``buffer_memory`` stayed full for ``max_block_ms``: records are sent faster than they are delivered."""
 
@@ -196,6 +190,12 @@ class KafkaConnectionError(RetriableError):
     """A connection could not be opened or was lost; the text names the address and the cause."""
 
     remedy = "check bootstrap_servers and the brokers' advertised.listeners, and that the broker runs"
+
+
+class NoBrokersAvailable(KafkaTimeoutError, KafkaConnectionError):
+    """No broker of ``bootstrap_servers`` answered within ``bootstrap_timeout_ms``; the text says why."""
+
+    remedy = "check bootstrap_servers and security_protocol, or allow more time"
 
 
 class CannotConnectError(KafkaConnectionError):

@@ -497,6 +497,45 @@ def test_start_waits_for_a_broker(closed_port: str) -> None:
     assert issubclass(splashdam.aiokafka.KafkaTimeoutError, KafkaTimeoutError)
 
 
+def test_except_kafka_connection_error_missed_that_there_is_no_broker(closed_port: str) -> None:
+    """So programs could not wait for one: their next ``start`` was refused, since the producer was closed."""
+
+    async def main() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=closed_port, request_timeout_ms=1)
+        name = producer.config["client_id"]
+        for _ in range(3):
+            with pytest.raises(splashdam.aiokafka.KafkaConnectionError):
+                await producer.start()
+        assert producer.config["client_id"] == name
+        await producer.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("transactional_id", [None, "t"])
+def test_a_start_that_failed_could_not_be_repeated(tcp_cluster: Any, transactional_id: str | None) -> None:
+    """Now it works as soon as there is a broker; a started or stopped one is refused as before."""
+    scripted = tcp_cluster.scripted
+    scripted.trouble_for = lambda _message: Trouble(then="hang_up")
+
+    async def main() -> None:
+        options: dict[str, Any] = {"transactional_id": transactional_id, "linger_ms": 60_000}
+        producer = AIOKafkaProducer(bootstrap_servers=tcp_cluster.address, request_timeout_ms=300, **options)
+        with pytest.raises(splashdam.aiokafka.KafkaConnectionError):
+            await producer.start()
+        scripted.trouble_for = lambda _message: Trouble()
+        await producer.start()
+        with pytest.raises(IllegalOperation, match="a producer starts once"):
+            await producer.start()
+        if transactional_id is None:
+            await producer.send("one", b"v")
+        await producer.stop()
+        with pytest.raises(IllegalOperation, match="a producer starts once"):
+            await producer.start()
+
+    asyncio.run(main())
+
+
 def test_a_token_comes_from_the_applications_loop() -> None:
     """The provider uses what that loop has; the producer's own loop is another one."""
 
