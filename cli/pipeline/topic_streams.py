@@ -12,6 +12,7 @@ import click
 
 from splashdam.cli.parameters import SECONDS, FiniteRange, flag_of, is_given
 from splashdam.cli.pipeline.spark import checkpoint_option
+from splashdam.model.errors import KafkaConfigurationError, message_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +22,19 @@ if TYPE_CHECKING:
     from splashdam.pipeline.plans.jobs import StreamPlan
     from splashdam.pipeline.values.verdicts import ValueFormat
 
+
+def _interval(_context: click.Context, _parameter: click.Parameter, seconds: float | None) -> float | None:
+    """Refuse an interval that Spark does not have, before it is started (a click callback)."""
+    if seconds is not None:
+        from splashdam.pipeline.jobs.micro_batches import interval_of
+
+        try:
+            interval_of(seconds)
+        except KafkaConfigurationError as error:
+            raise click.BadParameter(message_of(error)) from error
+    return seconds
+
+
 _OPTIONS = (
     click.argument("topics", metavar="TOPIC[,…]"),
     checkpoint_option,
@@ -29,6 +43,7 @@ _OPTIONS = (
         "trigger_seconds",
         type=FiniteRange(0, what=SECONDS),
         metavar="SECONDS",
+        callback=_interval,
         help="Run for ever, and look for new records this often. Default: read what is there, and end.",
     ),
     click.option(
@@ -92,11 +107,11 @@ class TopicStream:
         return spark.readStream.format("kafka-local").options(**self.committed(kafka)).load()
 
     def running(self, on_progress: OnProgress) -> Running:
-        from splashdam.pipeline.jobs.micro_batches import Running
+        from splashdam.pipeline.jobs.micro_batches import Running, interval_of
 
-        seconds = self.trigger_seconds
-        interval_ms = None if seconds is None else int(seconds * 1000)
-        return Running(self.checkpoint, interval_ms=interval_ms, on_progress=on_progress)
+        return Running(
+            self.checkpoint, interval_ms=interval_of(self.trigger_seconds), on_progress=on_progress
+        )
 
 
 def topic_stream(command: Callable[..., None]) -> Callable[..., None]:

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 import attrs
 from pyspark.sql.datasource import DataSource
 
-from splashdam.pipeline.jobs.micro_batches import BatchProgress, OnProgress, follow
+from splashdam.pipeline.jobs.micro_batches import (
+    BatchProgress,
+    OnProgress,
+    follow,
+    interval_of,
+    triggered,
+)
 from splashdam.pipeline.local_source.options import includes_headers, source_options
 from splashdam.pipeline.local_source.stream_reader import StreamReader
 from splashdam.pipeline.options import from_text
@@ -142,7 +148,8 @@ def ingest(
         on_progress: called after each micro-batch.
 
     Raises:
-        KafkaConfigurationError: an option is invalid, or the table has other columns or partitions.
+        KafkaConfigurationError: an option is invalid, the table has other columns or partitions, or
+            ``trigger_seconds`` is less than a millisecond and not 0.
         StreamingQueryException: a micro-batch failed; start again to repeat it.
     """
     report = IngestReport()
@@ -190,17 +197,14 @@ def start_ingest(
     Args:
         on_commit: called when a micro-batch is in the table, in the query's thread.
     """
-    place = os.fspath(checkpoint)
+    place, interval = os.fspath(checkpoint), interval_of(trigger_seconds)
     options = {"startingOffsets": "earliest", "initialOffsetsLocation": f"{place}/initial-offsets", **source}
     if transform is None:
         writer = _files(spark, options, target, on_commit)
     else:
         rows = transform(spark.readStream.format("kafka-local").options(**options).load())
         writer = into_table(rows, target.open(table_schema(rows)), on_commit)
-    writer = writer.option("checkpointLocation", place)
-    if trigger_seconds is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{trigger_seconds} seconds").start()
+    return triggered(writer.option("checkpointLocation", place), interval).start()
 
 
 def _files(

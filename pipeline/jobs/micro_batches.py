@@ -78,7 +78,7 @@ def run_batches(source: DataFrame, step: Step, running: Running) -> StreamTotals
         with _kept(failures, number):
             step(Batch(_query_of(rows), number, rows))
 
-    writer = _triggered(source.writeStream.foreachBatch(turn), running.interval_ms)
+    writer = triggered(source.writeStream.foreachBatch(turn), running.interval_ms)
     query = writer.option("checkpointLocation", running.checkpoint).start()
     try:
         return follow(query, running.on_progress)
@@ -97,10 +97,27 @@ def _once(source: DataFrame, step: Step, running: Running) -> StreamTotals:
     return totals
 
 
-def _triggered(writer: DataStreamWriter, interval_ms: int | None) -> DataStreamWriter:
+def triggered(writer: DataStreamWriter, interval_ms: int | None) -> DataStreamWriter:
+    """Return the query with its trigger; see `Running.interval_ms`."""
     if interval_ms is None:
         return writer.trigger(availableNow=True)
     return writer.trigger(processingTime=f"{interval_ms} milliseconds")
+
+
+def interval_of(seconds: float | None) -> int | None:
+    """Return an interval in milliseconds, as `Running` and ``triggered`` take it; None without one.
+
+    Raises:
+        KafkaConfigurationError: it is above 0 and below a millisecond.
+    """
+    if seconds is None:
+        return None
+    if 0 < seconds < 0.001:
+        raise KafkaConfigurationError(
+            f"an interval of {seconds:g} s is below Spark's shortest, a millisecond: give 0.001 or more, or 0 "
+            "for no pause"
+        )
+    return round(seconds * 1000)
 
 
 def _query_of(rows: DataFrame) -> str:

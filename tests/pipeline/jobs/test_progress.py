@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from splashdam.pipeline.jobs.micro_batches import BatchProgress, StreamTotals, follow, read_progress
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.jobs.micro_batches import (
+    BatchProgress,
+    StreamTotals,
+    follow,
+    interval_of,
+    read_progress,
+)
 
 
 def reported(batch: int, rows: int, **more: Any) -> dict[str, Any]:
@@ -77,3 +84,17 @@ def test_interrupt_that_ended_the_jvm_too() -> None:
     query.stop = fail  # type: ignore[method-assign]  # a fake of a fake
     with pytest.raises(KeyboardInterrupt):
         follow(query)  # type: ignore[arg-type]  # a fake
+
+
+def test_an_interval_reached_spark_in_a_form_that_it_does_not_read() -> None:
+    """``1e-05 seconds``, and for other jobs 0, which is no pause. Fractions of a millisecond are rounded."""
+    assert [interval_of(each) for each in (None, 0, 0.001, 0.29, 1.1, 86_400)] == [
+        None,
+        0,
+        1,
+        290,
+        1100,
+        86_400_000,
+    ]
+    with pytest.raises(KafkaConfigurationError, match="an interval of 1e-05 s is below Spark's shortest"):
+        interval_of(0.00001)

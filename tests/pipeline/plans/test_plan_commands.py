@@ -275,6 +275,7 @@ INGEST = ["ingest", "flights", "raw"]
         (["ingest", "a b", "raw"], "TOPIC[,…]: 'a b' is not a legal topic name"),
         ([*INGEST, "--follow", "nan"], "'--follow': 'nan' is no number of seconds"),
         ([*INGEST, "--follow", "inf"], "'--follow': 'inf' is no number of seconds"),
+        ([*INGEST, "--follow", "0.00001"], "'--follow': an interval of 1e-05 s is below Spark's shortest"),
         ([*INGEST, "--remove-orphans", "nan"], "'--remove-orphans': 'nan' is no number of hours"),
         ([*INGEST, "--master", "foo"], "'foo' is no master of Spark: give local[N]"),
         ([*INGEST, "--spark-log", "/proc/x"], "/proc takes no new file"),
