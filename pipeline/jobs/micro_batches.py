@@ -114,8 +114,8 @@ def interval_of(seconds: float | None) -> int | None:
         return None
     if 0 < seconds < 0.001:
         raise KafkaConfigurationError(
-            f"an interval of {seconds:g} s is below Spark's shortest, a millisecond: give 0.001 or more, or 0 "
-            "for no pause"
+            f"an interval of {seconds:g} s is below Spark's shortest, a millisecond: give 0.001 or more, or "
+            "0 for no pause"
         )
     return round(seconds * 1000)
 

@@ -264,14 +264,16 @@ def _opened(location: str) -> tuple[FileSystem, str]:
         return LocalFileSystem(), os.path.abspath(location)
     try:
         files, path = FileSystem.from_uri(location)
-    except OSError as error:  # Arrow asks where a bucket is
-        raise _unreachable(location, error) from error
-    except ValueError:  # not a scheme of Arrow's own
+    except (ValueError, OSError) as by_arrow:
+        # Not a scheme of Arrow's own, or a store that it cannot reach: fsspec's packages have settings of
+        # their own, such as another endpoint.
         try:
             from fsspec.core import url_to_fs
 
             other, path = url_to_fs(location)
         except (ImportError, ValueError) as error:
+            if isinstance(by_arrow, OSError):
+                raise _unreachable(location, by_arrow) from by_arrow
             raise KafkaConfigurationError(f"initialOffsetsLocation={location!r}: {error}") from error
         files = PyFileSystem(FSSpecHandler(other))
     return files, path.rstrip("/")

@@ -70,6 +70,26 @@ def test_object_storage() -> None:
     assert InitialOffsets(location, READS).kept(lambda: MOVED) == OFFSETS
 
 
+def test_a_store_that_arrow_cannot_reach_was_not_tried_through_fsspec(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A package of fsspec may know an endpoint that Arrow does not, and worked before."""
+    pytest.importorskip("fsspec", reason="needs fsspec")
+    import pyarrow.fs
+
+    class Arrow:
+        """Knows the scheme, and not the store."""
+
+        @staticmethod
+        def from_uri(_uri: str) -> None:
+            raise OSError("AWS Error NETWORK_CONNECTION")
+
+    monkeypatch.setattr(pyarrow.fs, "FileSystem", Arrow)
+    location = "memory://queries/unreached"
+    assert InitialOffsets(location, READS).kept(lambda: OFFSETS) == OFFSETS
+    assert InitialOffsets(location, READS).found() == OFFSETS
+
+
 def test_another_query_has_a_place_of_its_own(tmp_path: Path) -> None:
     """Its offsets would be the first one's."""
     InitialOffsets(str(tmp_path), READS).kept(lambda: OFFSETS)
