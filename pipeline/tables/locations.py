@@ -72,7 +72,7 @@ class Location:
         """Return the location of a path or URI; a path becomes absolute, because tasks run in other folders.
 
         Raises:
-            KafkaConfigurationError: it is empty, or a URI without a path.
+            KafkaConfigurationError: it is empty, a URI without a path, or the root of a filesystem.
         """
         text = os.fspath(place)
         parts = urlsplit(text)
@@ -82,6 +82,8 @@ class Location:
             text = ""
         if not text:
             raise KafkaConfigurationError(f"{place!r} names no table: give a folder, or s3://bucket/folder")
+        if not text.strip("/"):
+            raise KafkaConfigurationError(f"{place!r} is the root of the filesystem: give a folder in it")
         return cls(text.rstrip("/"), _sorted_pairs(options or {}))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -147,7 +149,7 @@ class Location:
     def _resolved(self) -> str:
         """The address in its only form, without links, dots and other names of a scheme."""
         if self.is_local:
-            return os.path.realpath(self.uri or "/")
+            return os.path.realpath(self.uri)
         parts = urlsplit(self.uri)
         scheme = "s3" if self.is_s3 else parts.scheme
         # Spark's filesystems follow dots, in object storage as well.

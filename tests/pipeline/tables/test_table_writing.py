@@ -155,6 +155,13 @@ def test_no_place(place: str) -> None:
         Location.of(place)
 
 
+@pytest.mark.parametrize("place", ["/", "//", "file:///", "/.."])
+def test_a_table_at_the_root_had_an_empty_path(place: str) -> None:
+    """Its files would have been those of the working folder."""
+    with pytest.raises(KafkaConfigurationError, match="is the root of the filesystem: give a folder in it"):
+        Location.of(place)
+
+
 def test_an_unknown_filesystem() -> None:
     """The scheme is named."""
     with pytest.raises(KafkaConfigurationError, match="gopher:// is not supported"):
