@@ -13,7 +13,7 @@ from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.audit.files import file_tasks
 from splashdam.pipeline.audit.run import LEFT_OUT, ONLY_ON_DISK, plan_of, slices
 from splashdam.pipeline.jobs.ingest import Target
-from splashdam.pipeline.jobs.outputs import Output, TableOutput, TopicOutput
+from splashdam.pipeline.jobs.outputs import EXACTLY_ONCE, Output, TableOutput, TopicOutput
 from splashdam.pipeline.jobs.replay import planned_replay
 from splashdam.pipeline.jobs.window import FOLDER, Finished
 from splashdam.pipeline.jobs.window_query import WindowQuery
@@ -25,11 +25,12 @@ from splashdam.pipeline.plans.places import need_apart, table_entry, topic_entry
 from splashdam.pipeline.plans.plan import Entry, Plan, counted, shown_size
 from splashdam.pipeline.plans.topics import Backlog, SizedCluster, backlog
 from splashdam.pipeline.schema import all_columns
-from splashdam.pipeline.sink.options import sink_options
+from splashdam.pipeline.sink.options import DEFAULT_MARKER_TOPIC, sink_options
 from splashdam.pipeline.tables.delta_table import deltalake_module
 from splashdam.pipeline.tables.locations import Location
 from splashdam.pipeline.tables.table import plain_schema
 from splashdam.pipeline.values.verdicts import ValueFormat
+from splashdam.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 
 @attrs.frozen
@@ -48,17 +49,35 @@ class StreamPlan:
     trigger_seconds: float | None = None
     cluster: SizedCluster | None = None
 
-    def plan(self, writes: Sequence[Entry], commit: str, *tables: str | None) -> Plan:
+    def plan(
+        self,
+        writes: Sequence[Entry],
+        commit: str,
+        *tables: str | None,
+        committed_in: Collection[str] = (),
+    ) -> Plan:
         """Return the plan.
 
         Args:
             writes: the outputs' lines.
             commit: what makes a micro-batch count in them.
             tables: places of its tables, from which the checkpoint must be apart.
+            committed_in: topics that a commit of each micro-batch is written to.
+
+        Raises:
+            KafkaConfigurationError: the query would read its own commits.
+            KafkaError: see `progress_in` and `backlog`.
         """
         options = source_options(self.source, streaming=True)
         progress = progress_in(self.checkpoint, apart_from=tuple(each for each in tables if each is not None))
         behind = backlog(options, progress, self.cluster)
+        for each in behind.ranges:
+            if each.where.topic in committed_in:
+                raise KafkaConfigurationError(
+                    f"topic {each.where.topic} cannot be read by a query that writes to a topic: each "
+                    "micro-batch commits there, so the query would read its own commits, for ever. Write to "
+                    "tables, or read other topics"
+                )
         commits = [Entry(f"{self._steps(behind, options.max_offsets)}: {commit}"), progress.entry]
         return Plan(behind.entries(), writes, commits)
 
@@ -110,7 +129,8 @@ def decode_plan(stream: StreamPlan, form: ValueFormat, good: Output, bad: Output
         _output_entry(bad, rejected, "bad rows, with the reason"),
     ]
     commit = "each is committed to both outputs under the query's id and the batch's number"
-    return stream.plan(writes, commit, _place(good), _place(bad))
+    committed_in = {topic for output in (good, bad) for topic in _committed_in(output)}
+    return stream.plan(writes, commit, _place(good), _place(bad), committed_in=committed_in)
 
 
 def window_plan(
@@ -165,6 +185,13 @@ def latest_plan(stream: StreamPlan, place: str) -> Plan:
 
 def _place(output: Output) -> str | None:
     return output.place if isinstance(output, TableOutput) else None
+
+
+def _committed_in(output: Output) -> Collection[str]:
+    """Return the topics that an output's transactions write to, beside its own."""
+    if not isinstance(output, TopicOutput) or output.delivery != EXACTLY_ONCE:
+        return ()
+    return (DEFAULT_MARKER_TOPIC, CONSUMER_OFFSETS, TRANSACTION_STATE)
 
 
 def _output_entry(output: Output, schema: pa.Schema | None, what: str) -> Entry:

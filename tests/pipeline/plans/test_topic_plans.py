@@ -17,6 +17,7 @@ from splashdam.model.values import TopicPartition
 from splashdam.pipeline.local_source.options import source_options
 from splashdam.pipeline.local_source.planning import DataLossError
 from splashdam.pipeline.plans.checkpoints import Progress, progress_in
+from splashdam.pipeline.plans.jobs import StreamPlan
 from splashdam.pipeline.plans.topics import Backlog, backlog
 
 
@@ -107,6 +108,15 @@ def test_missing_topic() -> None:
     """Named as the source names it."""
     with pytest.raises(UnknownTopicOrPartitionError, match="not in the cluster: t"):
         read(FakeCluster(u=[FakeLog()]))
+
+
+def test_a_pattern_found_the_query_s_own_commits(tmp_path: Path) -> None:
+    """They are a topic like any other."""
+    source = {**BOOTSTRAP, "subscribePattern": "__s.*", "startingOffsets": "earliest"}
+    stream = StreamPlan(source, str(tmp_path / "c"), cluster=FakeCluster(t=[FakeLog()], __s=[FakeLog()]))
+    with pytest.raises(KafkaConfigurationError, match="topic __s cannot be read by a query that writes to"):
+        stream.plan([], "", committed_in={"__s"})
+    assert stream.plan([], "").reads
 
 
 def test_cluster_that_tells_no_sizes() -> None:

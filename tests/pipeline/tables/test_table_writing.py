@@ -157,7 +157,7 @@ def test_no_place(place: str) -> None:
 
 @pytest.mark.parametrize("place", ["/", "//", "file:///", "/.."])
 def test_a_table_at_the_root_had_an_empty_path(place: str) -> None:
-    """Its files would have been those of the working folder."""
+    """The slash at a path's end is removed, and here it is the whole path."""
     with pytest.raises(KafkaConfigurationError, match="is the root of the filesystem: give a folder in it"):
         Location.of(place)
 
