@@ -15,6 +15,7 @@ import attrs
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.plans.plan import Entry, counted
 from splashdam.pipeline.tables.locations import Location
+from splashdam.pipeline.tables.surroundings import check_around, is_hidden
 from splashdam.storage.files.new_files import no_new_file_in
 
 _OFFSETS, _COMMITS = "offsets", "commits"
@@ -62,12 +63,12 @@ def progress_in(checkpoint: str, *, apart_from: tuple[str, ...] = ()) -> Progres
 
     Raises:
         KafkaConfigurationError: it cannot be a folder, cannot be written to, shares a folder with a table,
-            or is not that of a query with one source.
+            is in another table or in a broker's data directory, or is not that of a query with one source.
     """
     folder = Location.of(checkpoint)
     for table in apart_from:
         at = Location.of(table)
-        if folder.overlaps(at) and not _is_hidden(folder, at):
+        if folder.overlaps(at) and not is_hidden(folder.path_below(at) or ""):
             raise KafkaConfigurationError(
                 f"checkpoint {checkpoint} and table {table} are one folder, or one inside the other. "
                 "Give each a folder of its own; in a table the checkpoint's name begins with '_': "
@@ -76,6 +77,7 @@ def progress_in(checkpoint: str, *, apart_from: tuple[str, ...] = ()) -> Progres
     if not folder.is_local:
         return Progress(checkpoint, is_unseen=True)
     need_folder(folder, "the checkpoint")
+    check_around(folder, f"checkpoint {checkpoint}")
     planned, done = _numbers(folder, _OFFSETS), _numbers(folder, _COMMITS)
     last_done = max(done, default=-1)
     repeated = max((number for number in planned if number > last_done), default=None)
@@ -86,12 +88,6 @@ def progress_in(checkpoint: str, *, apart_from: tuple[str, ...] = ()) -> Progres
         begin=_ends(folder, last_done) if last_done in planned else None,
         until=None if repeated is None else _ends(folder, repeated),
     )
-
-
-def _is_hidden(folder: Location, table: Location) -> bool:
-    """Whether a checkpoint lies where readers of the table skip it, as Delta's users have it."""
-    inside = folder.path_below(table)
-    return inside is not None and inside.startswith(("_", ".")) and inside.split("/")[0] != "_delta_log"
 
 
 def need_folder(place: Location, what: str) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from splashdam.model.errors import KafkaConfigurationError, KafkaError
 from splashdam.model.options import nearest_name
 from splashdam.pipeline.tables.locations import S3_OPTIONS, Location
+from splashdam.pipeline.tables.surroundings import check_around, check_inside, held_by
 from splashdam.pipeline.tables.table import Table, TableFailedError, TableMissingError
 from splashdam.pipeline.tables.writing import DATE
 
@@ -92,7 +93,7 @@ def open_table(
         try:
             table = adapter.open(location)
         except TableMissingError:
-            _refuse_foreign(table_format, location)
+            _check_new(table_format, location)
             return adapter.create(location, wanted, tuple(partition_by))
     _check_partitioning(table, partition_by)
     table.evolve(wanted)
@@ -130,8 +131,10 @@ def check_table(
         try:
             table = adapter.look(location)
         except TableMissingError:
-            _refuse_foreign(table_format, location)
+            _check_new(table_format, location)
             return None
+    check_around(location, f"table {location.uri}", may_be_table=True)
+    check_inside(location)
     _check_partitioning(table, partition_by)
     if wanted is not None:
         table.lacking(wanted)
@@ -181,14 +184,21 @@ def _refuse_unknown(table_format: str, location: Location) -> None:
         )
 
 
-def _refuse_foreign(table_format: str, location: Location) -> None:
-    """Refuse a folder with foreign files: readers of a Parquet folder would read them as rows."""
+def _check_new(table_format: str, location: Location) -> None:
+    """Refuse a folder that is not the new table's alone: readers would read other files as rows."""
+    check_around(location, f"table {location.uri}", may_be_table=True)
     entries = location.entries()
     _refuse_other_format(table_format, location, entries)
     # Leftovers of an interrupted creation are accepted: logs and hidden files, and what Iceberg creates
     # first.
     own = {"catalog.sqlite", "metadata"} if table_format == "iceberg" else set()
     foreign = [name for name in entries if not name.startswith(("_", ".")) and name not in own]
+    for name in foreign if location.is_local else foreign[:1]:  # in object storage each is some requests
+        if found := held_by(location.filesystem, location.full_path(name)):
+            raise KafkaConfigurationError(
+                f"{location.uri} has {found} in it, at {name}, whose rows readers would take for those of "
+                "the new table: use another folder"
+            )
     if foreign:
         raise KafkaConfigurationError(
             f"{location.uri} has files that belong to no table, such as {foreign[0]}: use another folder"

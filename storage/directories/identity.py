@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import attrs
 
@@ -115,6 +116,13 @@ def check_exists(files: Files, root: str) -> None:
             f"{root} was removed while the broker used it; records written since then are lost. "
             "Stop a broker before moving or removing its directory"
         )
+
+
+def data_directory_of(path: Path) -> Path | None:
+    """Return the data directory that a path on disk is, or is in; None if it is in no broker's."""
+    place = path.resolve()
+    # Not `is_file`, which raises where a folder may not be looked into.
+    return next((each for each in (place, *place.parents) if os.path.isfile(each / META_NAME)), None)
 
 
 def take_clean_shutdown(files: Files, root: str) -> bool:

@@ -14,10 +14,14 @@ from support.running.patches import guard
 pytest.importorskip("deltalake", reason="needs splashdam[delta]")
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
+import pyarrow as pa
+
 from splashdam.cli.commands import splashdam
 from splashdam.cli.pipeline import spark as spark_commands
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.pipeline.tables import open_table
+from splashdam.testing.topics import create_topic
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +34,15 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 producer.send("flights", value=json.dumps({"id": 1}).encode())
                 producer.send("__splashdam_spark_commits", value=b"{}")
         yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a broker that does not run."""
+    place = tmp_path_factory.mktemp("closed")
+    with EmbeddedBroker(place, config=SMALL_BROKER, fsync=False) as broker:
+        create_topic(broker.bootstrap_servers, "flights", 1)
+    return place
 
 
 @pytest.fixture
@@ -69,3 +82,63 @@ def test_commits_may_be_decoded_into_tables(servers: str, here: Path) -> None:
     arguments = ["__splashdam_spark_commits", *DECODED[2:], "--table", "a", "--dead-letter-table", "b"]
     status, output = run(servers, "decode", *arguments, "--plan")
     assert status == 0, output
+
+
+STREAMS = {
+    "ingest": ["ingest", "flights", "{}"],
+    "latest": ["latest", "flights", "{}"],
+    "good": [*DECODED, "--table", "{}", "--dead-letter-table", "bad"],
+    "bad": [*DECODED, "--table", "good", "--dead-letter-table", "{}"],
+    "windows": ["window", "flights", "--size", "1h", "--table", "{}", "--late-table", "late"],
+    "late": ["window", "flights", "--size", "1h", "--table", "hours", "--late-table", "{}"],
+}
+every_table = pytest.mark.parametrize("arguments", STREAMS.values(), ids=STREAMS)
+both_ways = pytest.mark.parametrize("only_plan", [["--plan"], []], ids=["plan", "run"])
+
+
+def into(arguments: list[str], place: str) -> list[str]:
+    return [each.format(place) for each in arguments]
+
+
+@both_ways
+@every_table
+def test_a_second_command_made_a_table_inside_the_first_one_s(
+    arguments: list[str], only_plan: list[str], servers: str, here: Path
+) -> None:
+    """Only the tables of one command were compared."""
+    open_table("delta", here / "t/outer", schema=pa.schema([("a", pa.int64())])).close()
+    before = sorted(here.rglob("*"))
+    for inner in ("t/outer/inner", "t/outer/../outer/a/b"):
+        status, output = run(servers, *into(arguments, inner), *only_plan)
+        assert (status, f"is in {here}/t/outer, which holds a Delta table" in output) == (2, True), output
+    status, output = run(servers, *into(arguments, "t"), *only_plan)
+    assert (status, f"{here}/t has a Delta table in it, at outer" in output) == (2, True), output
+    assert sorted(here.rglob("*")) == before
+
+
+def test_a_checkpoint_was_made_inside_another_query_s_table(servers: str, here: Path) -> None:
+    """Windows that are kept beside it are Parquet files. Hidden names are allowed, as in the own table."""
+    open_table("parquet", here / "outer", schema=pa.schema([("a", pa.int64())])).close()
+    for checkpoint in ("outer", "outer/ckpt", "outer/_commits/c"):
+        status, output = run(servers, "ingest", "flights", "raw", "--plan", checkpoint=checkpoint)
+        assert (status, f"is in {here}/outer, which holds a Parquet table" in output) == (2, True), output
+    status, output = run(servers, "ingest", "flights", "raw", "--plan", checkpoint="outer/_checkpoint")
+    assert status == 0, output
+
+
+@both_ways
+@every_table
+def test_a_table_was_made_in_the_embedded_broker_s_directory(
+    arguments: list[str], only_plan: list[str], data: Path, here: Path
+) -> None:
+    """So was a checkpoint: the broker warned of a folder that is no partition, and Kafka would not start."""
+    for place in (data, data / "tables/a"):
+        status, output = run(f"embedded:{data}", *into(arguments, str(place)), *only_plan)
+        assert (status, f"is in {data}, the data directory of a broker" in output) == (2, True), output
+    checkpoint = str(data / "ckpt")
+    status, output = run(f"embedded:{data}", *into(arguments, "new"), *only_plan, checkpoint=checkpoint)
+    assert (status, f"{checkpoint} is in {data}, the data directory of a broker" in output) == (2, True), (
+        output
+    )
+    assert not (data / "tables").exists()
+    assert not Path(checkpoint).exists()
