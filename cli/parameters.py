@@ -59,22 +59,32 @@ class DirectoryPath(click.Path):
 
 
 class OutputPath(click.Path):
-    """A file that the command writes. That its directory exists is checked before anything is started."""
+    """A file that the command writes, in a directory that exists. All this is checked before anything starts.
 
-    def __init__(self) -> None:
+    Args:
+        may_be_in_data: whether it may be among the files of a broker, which it could replace.
+    """
+
+    def __init__(self, *, may_be_in_data: bool = False) -> None:
         super().__init__(dir_okay=False, writable=True, path_type=Path)
+        self._may_be_in_data = may_be_in_data
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
         path = super().convert(value, param, ctx)
-        from splashdam.storage.files.new_files import no_new_file_in  # not for ``--help``
+        from splashdam.storage.directories.identity import data_directory_of  # not for ``--help``
+        from splashdam.storage.files.new_files import no_new_file_in
 
         file = Path(os.fsdecode(path)).absolute()
         if not file.parent.is_dir():
             self.fail(f"there is no directory {file.parent}", param, ctx)
         if not file.exists() and (obstacle := no_new_file_in(file.parent)):
             self.fail(f"{file} cannot be written: {obstacle}", param, ctx)
+        if not self._may_be_in_data and (data := data_directory_of(file)) is not None:
+            self.fail(
+                f"{file} is in {data}, the data directory of a broker: name a file elsewhere", param, ctx
+            )
         return path
 
 

@@ -102,7 +102,7 @@ splashdam broker --data ./data --ready-file ready -X log.retention.hours=1""",
 )
 @click.option(
     "--ready-file",
-    type=OutputPath(),
+    type=OutputPath(may_be_in_data=True),
     help="Write HOST:PORT to this file once clients can connect; it is removed at the end.",
 )
 @click.option(

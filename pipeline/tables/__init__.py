@@ -1,8 +1,8 @@
 """Tables that take a micro-batch exactly once: Parquet, Delta, Iceberg.
 
-Lives here: where a table is (``locations.py``), what tasks write (``writing.py``), what every table promises
-(``table.py``), and one adapter per format, each with the identity of the batch in the table's own log. Only
-``streaming.py``, which joins a stream and a table, needs Spark.
+Lives here: where a table is (``locations.py``), what else is there (``surroundings.py``), what tasks write
+(``writing.py``), what every table promises (``table.py``), and one adapter per format, each with the identity
+of the batch in the table's own log. Only ``streaming.py``, which joins a stream and a table, needs Spark.
 May import: failures, options.
 """
 

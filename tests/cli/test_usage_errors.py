@@ -145,3 +145,27 @@ def test_a_separator_that_is_not_utf8_is_its_bytes() -> None:
 def test_a_time_before_1970_is_1970() -> None:
     """Brokers answered a negative time with UNSUPPORTED_VERSION, and -2 and -1 mean other things."""
     assert (moment("99999d"), moment("1969-01-01T00:00Z"), moment("1970-01-01T00:00:01Z")) == (0, 0, 1000)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("bench", "--json"),
+        ("contract", "--markdown"),
+        ("pipeline", "audit", ".", "--report"),
+        ("pipeline", "audit", ".", "--spark-log"),
+    ],
+)
+def test_a_report_replaced_a_file_of_the_broker(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Its names were names like any other. Links are followed."""
+    with EmbeddedBroker(tmp_path / "data", fsync=False):
+        pass
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    file = tmp_path / "data/meta.properties"
+    before = file.read_bytes()
+    for name in (file, tmp_path / "link/new.json"):
+        done = CliRunner().invoke(splashdam, [*words, str(name)])
+        said = f"{name} is in {tmp_path}/data, the data directory of a broker: name a file elsewhere"
+        assert (done.exit_code, said in " ".join(done.output.split())) == (2, True), done.output
+    assert file.read_bytes() == before
+    assert not (tmp_path / "data/new.json").exists()
