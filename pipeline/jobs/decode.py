@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.jobs.continuing import need_tables_with_rows, noted
 from splashdam.pipeline.jobs.micro_batches import Batch, Running, held, run_batches
 from splashdam.pipeline.jobs.outputs import Output
 
@@ -155,6 +156,19 @@ def with_verdicts(rows: DataFrame, form: ValueFormat) -> DataFrame:
     return judged.select(*rows.columns, f"{_VERDICT}.*")
 
 
+DECODED, REJECTED = "decoded", "rejected"
+"""Names of the two outputs, in the queries of their batches and in their notes."""
+
+
+def need_decoded(checkpoint: str, good: Output, bad: Output) -> None:
+    """Refuse tables that would lack rows which the checkpoint's query has decoded already.
+
+    Raises:
+        KafkaConfigurationError: there is one.
+    """
+    need_tables_with_rows(checkpoint, {DECODED: good, REJECTED: bad}, have_all_rows=True)
+
+
 def decode(source: DataFrame, form: ValueFormat, good: Output, bad: Output, running: Running) -> DecodeReport:
     """Decode the values of a DataFrame with Kafka's columns, and write every row to one of two outputs.
 
@@ -171,22 +185,26 @@ def decode(source: DataFrame, form: ValueFormat, good: Output, bad: Output, runn
         running: checkpoint, name and interval.
 
     Raises:
-        KafkaConfigurationError: the schema or a column is unsuitable, or a stream has no checkpoint.
+        KafkaConfigurationError: the schema or a column is unsuitable, or a stream has no checkpoint, or one
+            that a new table would lack rows by.
         KafkaError: raised by an output.
     """
     report = DecodeReport()
     judged = with_verdicts(source, form)
+    if running.checkpoint is not None:
+        need_decoded(running.checkpoint, good, bad)
+    good, bad = noted(good, running.checkpoint, DECODED), noted(bad, running.checkpoint, REJECTED)
 
     def step(batch: Batch) -> int:
         with held(batch.rows) as rows:
             counts = {row[REASON]: row["count"] for row in rows.groupBy(REASON).count().collect()}
             if None in counts:
                 right = rows.where(f"{REASON} IS NULL")
-                good.write(_as_read(right, good), f"{batch.query}-decoded", batch.number)
+                good.write(_as_read(right, good), f"{batch.query}-{DECODED}", batch.number)
             if counts.keys() - {None}:
                 wrong = rows.where(f"{REASON} IS NOT NULL").drop("decoded")
                 sent = dead_letters(wrong, batch.query) if bad.takes_records else wrong
-                bad.write(sent, f"{batch.query}-rejected", batch.number)
+                bad.write(sent, f"{batch.query}-{REJECTED}", batch.number)
             return report.add(counts)
 
     run_batches(judged, step, running)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import attrs
 from pyspark.sql.datasource import DataSource
 
+from splashdam.pipeline.jobs.continuing import need_table
 from splashdam.pipeline.jobs.micro_batches import (
     BatchProgress,
     OnProgress,
@@ -22,6 +23,7 @@ from splashdam.pipeline.jobs.micro_batches import (
     interval_of,
     triggered,
 )
+from splashdam.pipeline.jobs.outputs import TableOutput
 from splashdam.pipeline.local_source.options import includes_headers, source_options
 from splashdam.pipeline.local_source.stream_reader import StreamReader
 from splashdam.pipeline.options import from_text
@@ -91,6 +93,11 @@ class Target:
     partition_by: Sequence[str] = ()
     options: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
+    @property
+    def output(self) -> TableOutput:
+        """The table as an output of micro-batches."""
+        return TableOutput(self.table_format, os.fspath(self.place), self.partition_by, self.options)
+
     def open(self, schema: object) -> Table:
         """Open the table for rows of an Arrow schema: create it, or add columns that it lacks."""
         return open_table(
@@ -148,8 +155,8 @@ def ingest(
         on_progress: called after each micro-batch.
 
     Raises:
-        KafkaConfigurationError: an option is invalid, the table has other columns or partitions, or
-            ``trigger_seconds`` is less than a millisecond and not 0.
+        KafkaConfigurationError: an option is invalid, the table has other columns or partitions, or is new
+            and the checkpoint is not, or ``trigger_seconds`` is less than a millisecond and not 0.
         StreamingQueryException: a micro-batch failed; start again to repeat it.
     """
     report = IngestReport()
@@ -198,6 +205,7 @@ def start_ingest(
         on_commit: called when a micro-batch is in the table, in the query's thread.
     """
     place, interval = os.fspath(checkpoint), interval_of(trigger_seconds)
+    need_table(place, target.output)
     options = {"startingOffsets": "earliest", "initialOffsetsLocation": f"{place}/initial-offsets", **source}
     if transform is None:
         writer = _files(spark, options, target, on_commit)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.jobs.continuing import need_table
 from splashdam.pipeline.jobs.micro_batches import Batch, Running, held, run_batches
-from splashdam.pipeline.jobs.outputs import Output
+from splashdam.pipeline.jobs.outputs import Output, TableOutput
 from splashdam.pipeline.tables.delta_table import delta_options, deltalake_module
 from splashdam.pipeline.tables.locations import Location
 from splashdam.pipeline.tables.opening import open_table
@@ -184,10 +185,12 @@ def latest_into_delta(
         options: of the storage.
 
     Raises:
-        KafkaConfigurationError: a column is missing, a stream has no checkpoint, or deltalake is not
-            installed.
+        KafkaConfigurationError: a column is missing, a stream has no checkpoint, or one that is not new, as
+            the table is; or deltalake is not installed.
         TableConflictError: other writers changed the table at every attempt.
     """
+    if running.checkpoint is not None:
+        need_table(running.checkpoint, TableOutput("delta", place, options=options or {}))
     report = LatestReport()
     table = UpsertTable(place, KEYS, "offset", "source.value IS NULL", options or {})
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from splashdam.model.errors import IllegalStateError
+from splashdam.model.errors import IllegalStateError, KafkaConfigurationError
+from splashdam.pipeline.jobs.continuing import is_used, names_in, need_tables_with_rows, noted
 from splashdam.pipeline.jobs.micro_batches import Batch, Running, held, run_batches
 from splashdam.pipeline.jobs.outputs import Output
 from splashdam.pipeline.jobs.window_query import (
@@ -238,6 +239,23 @@ class WindowReport:
     watermark_us: int | None = None
 
 
+CLOSED, LATE = "windows", "late"
+"""Names of the notes of the two outputs."""
+
+
+def need_windows(checkpoint: str, output: Output, side: Output) -> None:
+    """Refuse tables that would lack rows which the checkpoint's query has written already.
+
+    Raises:
+        KafkaConfigurationError: there is one, or the query has kept no windows.
+    """
+    need_tables_with_rows(checkpoint, {CLOSED: output, LATE: side})
+    if is_used(checkpoint) and not numbered(list(names_in(checkpoint, FOLDER)), _DONE):
+        raise KafkaConfigurationError(
+            f"checkpoint {checkpoint} is of a query that has run, and keeps no windows: give another one"
+        )
+
+
 def window(
     source: DataFrame,
     query: WindowQuery,
@@ -270,15 +288,17 @@ def window(
 
     Raises:
         IllegalStateError: the checkpoint belongs to another query.
-        KafkaConfigurationError: a stream has no checkpoint.
+        KafkaConfigurationError: a stream has no checkpoint, or one that a new table would lack rows by.
         KafkaError: raised by an output.
     """
-    job = _Job(query, output, side)
     if not source.isStreaming:
+        job = _Job(query, output, side)
         run_batches(source, job.only, running)
         return job.report
+    job = _Job(query, noted(output, running.checkpoint, CLOSED), noted(side, running.checkpoint, LATE))
     state = None
     if running.checkpoint is not None:
+        need_windows(running.checkpoint, output, side)
         state = job.state = WindowState(source.sparkSession, running.checkpoint, query.shape)
         job.schema_of(source)
     run_batches(source, job.step, running)

@@ -12,10 +12,12 @@ import pyarrow as pa
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.audit.files import file_tasks
 from splashdam.pipeline.audit.run import LEFT_OUT, ONLY_ON_DISK, plan_of, slices
+from splashdam.pipeline.jobs.continuing import need_table
+from splashdam.pipeline.jobs.decode import need_decoded
 from splashdam.pipeline.jobs.ingest import Target
 from splashdam.pipeline.jobs.outputs import EXACTLY_ONCE, Output, TableOutput, TopicOutput
 from splashdam.pipeline.jobs.replay import planned_replay
-from splashdam.pipeline.jobs.window import FOLDER, Finished
+from splashdam.pipeline.jobs.window import FOLDER, Finished, need_windows
 from splashdam.pipeline.jobs.window_query import WindowQuery
 from splashdam.pipeline.local_source.options import source_options
 from splashdam.pipeline.log_source.directories import find_logs
@@ -98,6 +100,7 @@ def ingest_plan(stream: StreamPlan, target: Target) -> Plan:
     """Return the plan of ``ingest``.
 
     Raises:
+        KafkaConfigurationError: the checkpoint has been used, and the table is new.
         KafkaError: see `backlog` and `table_entry`.
     """
     options = source_options(stream.source, streaming=True)
@@ -108,14 +111,16 @@ def ingest_plan(stream: StreamPlan, target: Target) -> Plan:
         partition_by=target.partition_by,
         options=target.options,
     )
-    return stream.plan([entry], _ONE_COMMIT, str(target.place))
+    made = stream.plan([entry], _ONE_COMMIT, str(target.place))
+    need_table(stream.checkpoint, target.output)
+    return made
 
 
 def decode_plan(stream: StreamPlan, form: ValueFormat, good: Output, bad: Output) -> Plan:
     """Return the plan of ``decode``.
 
     Raises:
-        KafkaConfigurationError: the schema has a type that values are not decoded to.
+        KafkaConfigurationError: the schema has a type that values are not decoded to, or see `need_decoded`.
         KafkaError: see `backlog`, `table_entry` and `topic_entry`.
     """
     form.open()
@@ -130,7 +135,9 @@ def decode_plan(stream: StreamPlan, form: ValueFormat, good: Output, bad: Output
     ]
     commit = "each is committed to both outputs under the query's id and the batch's number"
     committed_in = {topic for output in (good, bad) for topic in _committed_in(output)}
-    return stream.plan(writes, commit, _place(good), _place(bad), committed_in=committed_in)
+    made = stream.plan(writes, commit, _place(good), _place(bad), committed_in=committed_in)
+    need_decoded(stream.checkpoint, good, bad)
+    return made
 
 
 def window_plan(
@@ -139,7 +146,8 @@ def window_plan(
     """Return the plan of ``window``. Expressions are Spark's, and are checked by it alone.
 
     Raises:
-        KafkaConfigurationError: the checkpoint has the windows of another query, or see `decode_plan`.
+        KafkaConfigurationError: the checkpoint has the windows of another query; or see `decode_plan` and
+            `need_windows`.
         KafkaError: see `backlog` and `table_entry`.
     """
     if form is not None:
@@ -158,7 +166,9 @@ def window_plan(
             f"It has {kept.shape}, and this query {query.shape}"
         )
     commit = "each is committed to both tables, then the open windows are kept beside the checkpoint"
-    return stream.plan(writes, commit, output.place, side.place)
+    made = stream.plan(writes, commit, output.place, side.place)
+    need_windows(stream.checkpoint, output, side)
+    return made
 
 
 def _kept_windows(checkpoint: str) -> Finished | None:
@@ -175,12 +185,15 @@ def latest_plan(stream: StreamPlan, place: str) -> Plan:
     """Return the plan of ``latest``.
 
     Raises:
+        KafkaConfigurationError: the checkpoint has been used, and the table is new.
         KafkaError: see `backlog` and `table_entry`.
     """
     deltalake_module()
     schema = plain_schema(all_columns(True).arrow)
     entry = table_entry("delta", place, schema=schema, what="a row for each key")
-    return stream.plan([entry], "each is one commit: the newest rows are merged, tombstones delete", place)
+    made = stream.plan([entry], "each is one commit: the newest rows are merged, tombstones delete", place)
+    need_table(stream.checkpoint, TableOutput("delta", place))
+    return made
 
 
 def _place(output: Output) -> str | None:

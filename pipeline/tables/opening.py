@@ -61,6 +61,24 @@ def existing_table(
             raise
 
 
+def is_there(
+    table_format: str, place: str | os.PathLike[str], options: Mapping[str, str] | None = None
+) -> bool:
+    """Whether a table exists; nothing is changed. The arguments are those of `existing_table`.
+
+    Raises:
+        TableFailedError: its log is damaged.
+        KafkaConfigurationError: the format is unknown, or its package is not installed.
+    """
+    adapter, location = _adapter(table_format), Location.of(place, options)
+    with _failures_named(location):
+        try:
+            adapter.look(location).close()
+        except TableMissingError:
+            return False
+    return True
+
+
 def open_table(
     table_format: str,
     place: str | os.PathLike[str],

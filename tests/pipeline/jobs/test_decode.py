@@ -44,6 +44,9 @@ def test_restart_between_the_two_outputs(spark: SparkSession, tmp_path: Path) ->
     assert decoded == {0: {"id": 1, "name": "a"}, 2: None, 3: {"id": 2, "name": None}}
     rejected = {row["offset"]: (row["value"], row["reason"]) for row in table_rows(tmp_path / "bad")}
     assert rejected == {1: (b'{"id":"1"}', "wrong_type"), 4: (b"{", "not_json")}
+    # A new table with the same checkpoint was empty, and stayed without the rows until now.
+    with pytest.raises(KafkaConfigurationError, match=f"there is no table {tmp_path}/good2"):
+        decode(source.stream(spark), FORMAT, TableOutput("parquet", f"{tmp_path}/good2"), bad, running)
 
 
 @pytest.mark.spark

@@ -12,7 +12,7 @@ from support.pipeline.pipeline_job_kit import EPOCH, DiedError, Mortal, Row, Sou
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
-from splashdam.model.errors import IllegalStateError
+from splashdam.model.errors import IllegalStateError, KafkaConfigurationError
 from splashdam.pipeline.jobs.micro_batches import Running
 from splashdam.pipeline.jobs.outputs import TableOutput
 from splashdam.pipeline.jobs.window import WindowReport, window
@@ -107,6 +107,9 @@ def test_each_row_and_window_once(spark: SparkSession, tmp_path: Path) -> None:
     last = window(source.stream(spark), QUERY, output, side, running, close_all=True)
     assert (last.records, last.late, last.windows) == (1, 1, 0)
     source.add([Row(b"", b"a", 99)])
+    # A new table with the same checkpoint was empty, and stayed without the rows until now.
+    with pytest.raises(KafkaConfigurationError, match=f"there is no table {tmp_path}/late2"):
+        window(source.stream(spark), QUERY, output, TableOutput("parquet", f"{tmp_path}/late2"), running)
     with pytest.raises(IllegalStateError, match="other windows"):
         window(source.stream(spark), attrs.evolve(QUERY, size_ms=5000), output, side, running)
 

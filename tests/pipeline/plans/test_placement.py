@@ -142,3 +142,43 @@ def test_a_table_was_made_in_the_embedded_broker_s_directory(
     )
     assert not (data / "tables").exists()
     assert not Path(checkpoint).exists()
+
+
+def used(here: Path) -> None:
+    """A checkpoint whose query has read what there is."""
+    for name, text in (("offsets", 'v1\n{}\n{"flights":{"0":1}}'), ("commits", "v1\n{}")):
+        (here / "ckpt" / name).mkdir(parents=True)
+        (here / "ckpt" / name / "0").write_text(text)
+
+
+@both_ways
+@pytest.mark.parametrize("name", ["ingest", "latest", "good", "windows"])
+def test_a_new_table_began_where_another_one_s_checkpoint_is(
+    name: str, only_plan: list[str], servers: str, here: Path
+) -> None:
+    """The run wrote 0 records with status 0, and all until then was missing from the table."""
+    used(here)
+    before = sorted(here.rglob("*"))
+    status, output = run(servers, *into(STREAMS[name], "new"), *only_plan)
+    said = "is of a query that has run, and"
+    assert (status, f"checkpoint ckpt {said}" in output, "other" in output) == (2, True, True), output
+    assert sorted(here.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["ingest", "latest", "good", "bad"])
+def test_a_query_that_has_run_goes_on_with_its_table(name: str, servers: str, here: Path) -> None:
+    """One of two tables may have had no rows yet."""
+    used(here)
+    form = "delta" if name == "latest" else "parquet"
+    open_table(form, here / "mine", schema=pa.schema([("topic", pa.string())])).close()
+    status, output = run(servers, *into(STREAMS[name], "mine"), "--plan")
+    assert (status, "1 micro-batch done" in output) == (0, True), output
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_query_that_died_before_its_first_commit_begins_again(name: str, servers: str, here: Path) -> None:
+    """Its batch was planned, and there is no table yet."""
+    used(here)
+    (here / "ckpt/commits/0").unlink()
+    status, output = run(servers, *into(STREAMS[name], "new"), "--plan")
+    assert (status, "number 0 was begun and is repeated" in output) == (0, True), output

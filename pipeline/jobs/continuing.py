@@ -1,0 +1,135 @@
+"""Whether the checkpoint of a query and its tables belong together.
+
+A query does not read again what its checkpoint has committed. A new table would silently lack all that, so it
+is refused. `decode` and `window` make a table with its first rows. That an output has some is noted beside
+the checkpoint, in ``splashdam-outputs/NAME``: a table without a note may be missing, for it lacks nothing.
+
+Only checkpoints on a disk are looked into. Those in object storage are seen by Spark alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.jobs.outputs import Output, TableOutput, TopicOutput
+from splashdam.pipeline.tables.locations import Location
+from splashdam.pipeline.tables.opening import is_there
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+NOTES = "splashdam-outputs"
+_COMMITS = "commits"
+
+
+def is_used(checkpoint: str) -> bool:
+    """Whether a query with this checkpoint has committed a micro-batch; False if only Spark can tell."""
+    return any(name.isascii() and name.isdigit() for name in names_in(checkpoint, _COMMITS))
+
+
+def need_table(checkpoint: str, table: TableOutput, *, rows_in: str = "") -> None:
+    """Refuse a table that does not exist, if the query has committed micro-batches.
+
+    Args:
+        checkpoint: of the query.
+        table: it is made before the query's first commit.
+        rows_in: where the rows of these micro-batches are, if that is known.
+
+    Raises:
+        KafkaConfigurationError: the table would lack their rows.
+    """
+    if not is_used(checkpoint) or _exists(table):
+        return
+    uri = Location.of(table.place).uri
+    where = f", which are in {rows_in}" if rows_in not in ("", uri) else ""
+    raise KafkaConfigurationError(
+        f"checkpoint {checkpoint} is of a query that has run, and there is no table {uri}: a new one would "
+        f"lack all rows until now{where}. Give another checkpoint, or the table that this one belongs to"
+    )
+
+
+def need_tables_with_rows(
+    checkpoint: str, outputs: Mapping[str, Output], *, have_all_rows: bool = False
+) -> None:
+    """Refuse tables that do not exist, though the query has written rows to these outputs.
+
+    Args:
+        checkpoint: of the query.
+        outputs: of the query, each by its name in `noted`.
+        have_all_rows: whether each row goes to one of them. If none of them exists, the checkpoint is that
+            of another query.
+
+    Raises:
+        KafkaConfigurationError: a table would lack rows.
+    """
+    notes = names_in(checkpoint, NOTES) & outputs.keys()
+    tables = {name: output for name, output in outputs.items() if isinstance(output, TableOutput)}
+    for name in sorted(notes & tables.keys()):
+        note = _folder(checkpoint) / NOTES / name
+        need_table(checkpoint, tables[name], rows_in=note.read_text("utf-8"))
+    if have_all_rows and not notes and tables.keys() == outputs.keys():
+        missing = [each for each in tables.values() if not _exists(each)]
+        if len(missing) == len(tables):
+            need_table(checkpoint, missing[0])
+
+
+def noted(output: Output, checkpoint: str | None, name: str) -> Output:
+    """Return an output that is noted beside a query's checkpoint once it has rows.
+
+    Args:
+        output: of the query.
+        checkpoint: None for a batch.
+        name: of the note.
+    """
+    if checkpoint is None or not Location.of(checkpoint).is_local:
+        return output
+    return _NotedOutput(output, _folder(checkpoint) / NOTES / name)
+
+
+@attrs.frozen
+class _NotedOutput:
+    """An output with its note. See ``Output``."""
+
+    output: Output
+    note: Path
+
+    @property
+    def takes_records(self) -> bool:
+        return self.output.takes_records
+
+    def write(self, rows: DataFrame, query: str, batch: int) -> None:
+        """Write, then note it: after a crash in between, the batch is repeated."""
+        self.output.write(rows, query, batch)
+        if not self.note.exists():
+            self.note.parent.mkdir(parents=True, exist_ok=True)
+            aside = self.note.with_name(f".{self.note.name}.new")
+            aside.write_text(_address(self.output), "utf-8")
+            os.replace(aside, self.note)
+
+
+def _address(output: Output) -> str:
+    if isinstance(output, TableOutput):
+        return Location.of(output.place).uri
+    return f"topic {output.topic}" if isinstance(output, TopicOutput) else ""
+
+
+def _exists(table: TableOutput) -> bool:
+    return is_there(table.table_format, table.place, table.options)
+
+
+def _folder(checkpoint: str) -> Path:
+    return Path(Location.of(checkpoint).uri)
+
+
+def names_in(checkpoint: str, folder: str) -> set[str]:
+    """Return the names in one of a checkpoint's folders; none if only Spark can see them."""
+    if not Location.of(checkpoint).is_local:
+        return set()
+    path = _folder(checkpoint) / folder
+    return {entry.name for entry in path.iterdir()} if path.is_dir() else set()
