@@ -14,13 +14,18 @@ from typing import NoReturn
 import click
 
 from splashdam.cli.entry import leave_at_once
+from splashdam.cli.parameters import flag_of_setting
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.errors import KafkaConfigurationError, KafkaError
 
 
 def explained(error: BaseException) -> str:
-    """Return the error's message, or the name of its class if it has none."""
-    return str(error) or type(error).__name__
+    """Return the error's message, or the name of its class if it has none.
+
+    Settings that the message names are called by the flags of the current command.
+    """
+    text = error.told(flag_of_setting) if isinstance(error, KafkaError) else str(error)
+    return text or type(error).__name__
 
 
 @contextmanager

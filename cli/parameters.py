@@ -8,12 +8,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
+import attrs
 import click
 from click.core import ParameterSource
 
 from splashdam.cli.commands import shown_name
 from splashdam.client.sending.arguments import check_topic_name
-from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.errors import KafkaConfigurationError, WrongSettingError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -234,6 +235,26 @@ def flag_of(context: click.Context, parameter: str) -> str:
     return shown_name(next(each for each in context.command.params if each.name == parameter))
 
 
+def flag_of_setting(setting: str) -> str:
+    """Return what the user of the current command calls a setting: its flag, or ``-X`` with Kafka's name.
+
+    Args:
+        setting: as programs write it, ``bootstrap_servers``.
+
+    Returns:
+        The name as given, if the command has neither.
+    """
+    from splashdam.client.settings.producer_settings import ProducerSettings  # ``--help`` does not need them
+    from splashdam.model.options import kafka_name
+
+    context = click.get_current_context(silent=True)
+    parameters = {} if context is None else {each.name: each for each in context.command.params}
+    if setting in parameters:
+        return shown_name(parameters[setting])
+    field = attrs.fields_dict(ProducerSettings).get(setting)
+    return setting if field is None or "properties" not in parameters else f"-X {kafka_name(field)}"
+
+
 def exclusive(*parameters: str) -> Callable[[Command], Command]:
     """Refuse a command line with more than one of these options; `OnceCommand` does.
 
@@ -291,9 +312,8 @@ def _address(servers: str, given_by: str) -> str:
     try:
         if local_address(servers) is None:
             parse_bootstrap_servers(servers)
-    except KafkaConfigurationError as error:
-        problem = str(error).removeprefix(f"bootstrap_servers={servers!r}: ")
-        raise click.BadParameter(problem, click.get_current_context(), param_hint=given_by) from error
+    except WrongSettingError as error:
+        raise click.BadParameter(error.problem, click.get_current_context(), param_hint=given_by) from error
     return servers
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
-from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.errors import KafkaConfigurationError, WrongSettingError
 from splashdam.model.options import nearest_name
 from splashdam.net.reentrant_lock import ReentrantLock
 
@@ -42,7 +42,7 @@ def local_address(bootstrap_servers: str | Iterable[str]) -> LocalAddress | None
     """Parse the address of an embedded broker; return None for addresses of a cluster.
 
     Raises:
-        KafkaConfigurationError: the ``embedded:`` address is invalid, or not the only address.
+        WrongSettingError: the ``embedded:`` address is invalid, or not the only address.
     """
     given: object = [bootstrap_servers] if isinstance(bootstrap_servers, str) else bootstrap_servers
     servers: list[Any] = list(given) if isinstance(given, Iterable) else []
@@ -65,8 +65,8 @@ def local_address(bootstrap_servers: str | Iterable[str]) -> LocalAddress | None
     return LocalAddress(Path(os.path.realpath(os.path.expanduser(path))), port)
 
 
-def _refusal(bootstrap_servers: object, problem: str) -> KafkaConfigurationError:
-    return KafkaConfigurationError(f"bootstrap_servers={bootstrap_servers!r}: {problem}")
+def _refusal(bootstrap_servers: object, problem: str) -> WrongSettingError:
+    return WrongSettingError("bootstrap_servers", problem, given=repr(bootstrap_servers))
 
 
 class _Shared:

@@ -3,7 +3,8 @@
 ::
 
     KafkaError
-    ├── KafkaConfigurationError, IllegalStateError, IllegalArgumentError, SerializationError   (the caller's)
+    ├── KafkaConfigurationError ── WrongSettingError                                       (the caller's)
+    ├── IllegalStateError, IllegalArgumentError, SerializationError                         (likewise)
     ├── ProtocolError ── ForeignBytesError                                    (bytes nobody should have sent)
     ├── UnsupportedCodecError                                                 (likewise)
     ├── AuthenticationError ── SslAuthenticationError, SaslError, WrongListenerError
@@ -25,8 +26,46 @@ says what the caller can do. ``str(error)`` is the message, its causes and the r
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, ClassVar, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class SettingText(str):
+    """A text that names settings: the message of an error, or its remedy.
+
+    As a string it has the names that programs write. A command line, which has flags instead, takes the text
+    with its own names from `named`, and need not look for names in a message.
+
+    ``SettingText("{0}={given!r}: must be JSON", "startingOffsets", given="x")``
+
+    Args:
+        template: for ``str.format``, with settings by number and other parts by name.
+        settings: names, as programs write them.
+        parts: whatever else the text has, which may be such texts.
+    """
+
+    _template: str
+    _settings: tuple[str, ...]
+    _parts: dict[str, object]
+
+    def __new__(cls, template: str, *settings: str, **parts: object) -> SettingText:
+        self = super().__new__(cls, template.format(*settings, **parts))
+        self._template, self._settings, self._parts = template, settings, parts
+        return self
+
+    def named(self, name_of: Callable[[str], str]) -> str:
+        """Return the text with the names that ``name_of`` gives to the settings."""
+        parts = {name: _told(part, name_of) for name, part in self._parts.items()}
+        return self._template.format(*map(name_of, self._settings), **parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)  # the parts may be anything, and another process only reads the text
+
+
+def _told(text: T, name_of: Callable[[str], str]) -> T | str:
+    return text.named(name_of) if isinstance(text, SettingText) else text
 
 
 class KafkaError(Exception):
@@ -51,13 +90,22 @@ class KafkaError(Exception):
         return tuple(chain)
 
     def __str__(self) -> str:
-        text = message_of(self)
+        return self.told()
+
+    def told(self, name_of: Callable[[str], str] = str) -> str:
+        """Return the message, its causes and the remedy, each once.
+
+        Args:
+            name_of: returns what the reader calls a setting; by default its name in programs.
+        """
+        text = _told(_text_of(self), name_of)
         # Only our own errors: the text of a foreign error may hold a secret, such as a token.
         causes = [cause for cause in self.causes if isinstance(cause, KafkaError)]
         for cause in causes:
-            if message_of(cause) not in text:
-                text = f"{text.rstrip('.')}; cause: {message_of(cause)}"
+            if (message := _told(_text_of(cause), name_of)) not in text:
+                text = f"{text.rstrip('.')}; cause: {message}"
         remedy = self.remedy or next(filter(None, (cause.remedy for cause in causes)), "")
+        remedy = _told(remedy, name_of)
         if not remedy or remedy in text or _WHAT_TO_DO in text:
             return text
         text = text if text.endswith(("?", "!")) else f"{text.rstrip('.')}."
@@ -72,8 +120,39 @@ def message_of(error: KafkaError) -> str:
     return super(KafkaError, error).__str__() or type(error).__name__
 
 
+def _text_of(error: KafkaError) -> str:
+    """Return the message as `message_of` does, with its settings if it names any."""
+    first = error.args[0] if len(error.args) == 1 else None
+    return first if isinstance(first, SettingText) else message_of(error)
+
+
 class KafkaConfigurationError(KafkaError, ValueError):
     """An option is unknown, illegal or contradicts another one."""
+
+
+class WrongSettingError(KafkaConfigurationError):
+    """A setting has a value that is refused: ``bootstrap_servers='h:x': 'h:x' has port 'x', …``.
+
+    Args:
+        setting: its name, as programs write it.
+        problem: what is wrong, for messages that name the setting themselves.
+        given: the value, as it is to be shown.
+
+    Attributes:
+        problem: as given.
+    """
+
+    def __init__(self, setting: str, problem: str, *, given: str) -> None:
+        super().__init__(SettingText("{0}={given}: {problem}", setting, given=given, problem=problem))
+        self.problem = problem
+        self._made_of = setting, problem, given
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _wrong_setting, self._made_of
+
+
+def _wrong_setting(setting: str, problem: str, given: str) -> WrongSettingError:
+    return WrongSettingError(setting, problem, given=given)
 
 
 class IllegalStateError(KafkaError):
@@ -93,7 +172,9 @@ class SerializationError(KafkaError):
 class ProtocolError(KafkaError):
     """The bytes are not a valid Kafka message; the text names message, field and position."""
 
-    remedy = "see that the address is that of a Kafka broker, with the security_protocol of its listener"
+    remedy: str = SettingText(
+        "see that the address is that of a Kafka broker, with the {0} of its listener", "security_protocol"
+    )
 
 
 class ForeignBytesError(ProtocolError):
@@ -122,7 +203,9 @@ class AuthenticationError(KafkaError):
     As with Java's ``AuthenticationException``, everything that waits for the broker fails at once.
     """
 
-    remedy = "check security_protocol and the credentials against the broker's listener"
+    remedy: str = SettingText(
+        "check {0} and the credentials against the broker's listener", "security_protocol"
+    )
 
 
 class SslAuthenticationError(AuthenticationError):
@@ -189,13 +272,17 @@ class BufferExhaustedError(KafkaTimeoutError):
 class KafkaConnectionError(RetriableError):
     """A connection could not be opened or was lost; the text names the address and the cause."""
 
-    remedy = "check bootstrap_servers and the brokers' advertised.listeners, and that the broker runs"
+    remedy: str = SettingText(
+        "check {0} and the brokers' advertised.listeners, and that the broker runs", "bootstrap_servers"
+    )
 
 
 class NoBrokersAvailable(KafkaTimeoutError, KafkaConnectionError):
     """No broker of ``bootstrap_servers`` answered within ``bootstrap_timeout_ms``; the text says why."""
 
-    remedy = "check bootstrap_servers and security_protocol, or allow more time"
+    remedy: str = SettingText(
+        "check {0} and {1}, or allow more time", "bootstrap_servers", "security_protocol"
+    )
 
 
 class CannotConnectError(KafkaConnectionError):

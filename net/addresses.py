@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ipaddress import IPv6Address
 from typing import Any
 
-from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.errors import WrongSettingError
 from splashdam.model.options import nearest_name
 
 DEFAULT_PORT = 9092
@@ -27,33 +27,31 @@ def parse_bootstrap_servers(servers: str | Iterable[str]) -> list[tuple[str, int
     The port defaults to 9092; duplicates are dropped; order is kept.
 
     Raises:
-        KafkaConfigurationError: there is no address, or an entry is not an address.
+        WrongSettingError: there is no address, or an entry is not an address.
     """
     given: object = servers.split(",") if isinstance(servers, str) else servers
     texts: list[Any] = list(given) if isinstance(given, Iterable) else [given]
     if not all(isinstance(text, str) for text in texts):
-        raise KafkaConfigurationError(
-            f"bootstrap_servers={servers!r} must be a str or a list of str; try 'localhost:9092'"
-        )
+        raise _refusal(servers, "must be a str or a list of str; try 'localhost:9092'")
     addresses = [_parse(text.strip(), servers) for text in texts if text.strip()]
     if not addresses:
-        raise KafkaConfigurationError(f"bootstrap_servers={servers!r}: no address; try 'localhost:9092'")
+        raise _refusal(servers, "no address; try 'localhost:9092'")
     return list(dict.fromkeys(addresses))
 
 
 def _parse(text: str, servers: object) -> tuple[str, int]:
     host, port = _split(text)
     if not host or (":" in host and not _is_ipv6(host)):
-        raise _refusal(servers, text, f"is not of the form {_FORM}")
+        raise _misspelled(servers, text, f"is not of the form {_FORM}")
     strange = None if ":" in host else _NOT_IN_A_NAME.search(host)
     if strange is not None:
-        raise _refusal(
+        raise _misspelled(
             servers, text, f"has {strange[0]!r}, which no host name has, and is not of the form {_FORM}"
         )
     if port is None:
         return host, DEFAULT_PORT
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65_536):
-        raise _refusal(servers, text, f"has port {port!r}, which is not a number from 1 to 65535")
+        raise _misspelled(servers, text, f"has port {port!r}, which is not a number from 1 to 65535")
     return host, int(port)
 
 
@@ -79,8 +77,12 @@ def _split(text: str) -> tuple[str, str | None]:
     return host, port if colon else None
 
 
-def _refusal(servers: object, text: str, problem: str) -> KafkaConfigurationError:
-    return KafkaConfigurationError(f"bootstrap_servers={servers!r}: {text!r} {problem}{_embedded(text)}")
+def _misspelled(servers: object, text: str, problem: str) -> WrongSettingError:
+    return _refusal(servers, f"{text!r} {problem}{_embedded(text)}")
+
+
+def _refusal(servers: object, problem: str) -> WrongSettingError:
+    return WrongSettingError("bootstrap_servers", problem, given=repr(servers))
 
 
 def _embedded(text: str) -> str:

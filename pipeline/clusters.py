@@ -20,7 +20,13 @@ from splashdam.client.running.connecting import TrackedConnect, authenticator, m
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.rules import options_from_properties, producer_settings
 from splashdam.model.broker_errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from splashdam.model.errors import IllegalStateError, KafkaConfigurationError, ProtocolError
+from splashdam.model.errors import (
+    IllegalStateError,
+    KafkaConfigurationError,
+    ProtocolError,
+    SettingText,
+    WrongSettingError,
+)
 from splashdam.model.options import MAX_INT
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers
@@ -84,7 +90,7 @@ _WITHOUT_MEANING = frozenset(
 """Properties of consumers in a group. Here is no group: Spark keeps the offsets in its checkpoint."""
 
 _REFUSED = {
-    "auto.offset.reset": "set the option startingOffsets instead",
+    "auto.offset.reset": SettingText("set the option {0} instead", "startingOffsets"),
     "enable.auto.commit": "no offsets are committed; they are in Spark's checkpoint",
     "interceptor.classes": "interceptors are not called for what Spark reads or writes",
     "key.deserializer": "keys are read as bytes; cast the column",
@@ -121,13 +127,16 @@ class ClusterConfig:
                 f"option {KAFKA + BOOTSTRAP} is missing: name HOST:PORT of a broker"
             )
         if servers.startswith(PREFIX):
-            raise KafkaConfigurationError(
-                f"{KAFKA + BOOTSTRAP}={servers!r}: Spark's workers are processes of their own, and cannot"
-                " reach a broker inside this one. Start `splashdam broker`, or EmbeddedBroker(directory,"
-                " port=0) in the driver, and give its address"
+            problem = (
+                "Spark's workers are processes of their own, and cannot reach a broker inside this one. Start"
+                " `splashdam broker`, or EmbeddedBroker(directory, port=0) in the driver, and give its"
+                " address"
             )
+            raise WrongSettingError(KAFKA + BOOTSTRAP, problem, given=repr(servers))
         for name in given.keys() & _REFUSED.keys():
-            raise KafkaConfigurationError(f"{KAFKA + name} cannot be set: {_REFUSED[name]}")
+            raise KafkaConfigurationError(
+                SettingText("{0} cannot be set: {why}", KAFKA + name, why=_REFUSED[name])
+            )
         for name in sorted(given.keys() & _WITHOUT_MEANING):
             _logger.warning("%s has no effect: Spark keeps the offsets, and there is no group", KAFKA + name)
             del given[name]
@@ -204,7 +213,7 @@ class ClusterConfig:
                 try:
                     found[field] = parse(text)
                 except ValueError as error:
-                    raise KafkaConfigurationError(f"{KAFKA + name}={text!r}: {error}") from error
+                    raise WrongSettingError(KAFKA + name, str(error), given=repr(text)) from error
         if "isolation_level" in found:
             found["isolation_level"] = _LEVELS[found["isolation_level"]]
         return found

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import re
 
-_PYTHON_ERROR = re.compile(r"^((?:[a-z_]\w*\.)*)([A-Z]\w*(?:Error|Exception|Exit)): (\S.*)$", re.MULTILINE)
-"""The last line of a traceback: module (or nothing), class, message."""
+_PYTHON_ERROR = re.compile(
+    r"^((?:[A-Za-z_]\w*\.)*)([A-Z]\w*(?:Error|Exception|Exit|Warning)|(?<=\.)[A-Z]\w*): (\S.*)$",
+    re.MULTILINE,
+)
+"""The last line of a traceback: module (or nothing), class, message. With a module the class may have any
+name, as pyarrow's ``ArrowInvalid``."""
+
+_MUTE_ERROR = re.compile(
+    r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)$", re.MULTILINE
+)
+"""A traceback whose error has no message."""
+
+_JAVA_CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([A-Z][\w$]*: \S.*)$", re.MULTILINE)
 
 _ERROR_CLASS = re.compile(r"\[[A-Z][A-Z0-9_.]+\] ([^\n]+)")
 _CAME_TOO_LATE = "worker failed to connect back"
@@ -19,7 +30,8 @@ def is_of_spark(error: BaseException) -> bool:
 
 
 def cause_in(text: str) -> str:
-    """Return one line: the message of our own error if there is one, else of the last Python error.
+    """Return one line: the message of our own error if there is one, else of the last Python error, else what
+    Spark says, with its cause.
 
     Args:
         text: of Spark's exception, with the tracebacks of workers and of the JVM.
@@ -34,7 +46,10 @@ def cause_in(text: str) -> str:
         return (
             "a Python worker took longer to start than Spark's ten seconds; this machine is busy: try again"
         )
+    if mute := _MUTE_ERROR.findall(text):
+        return str(mute[-1])
     named = _ERROR_CLASS.search(text)
-    if named is not None:
-        return named[1]
-    return next((line for line in text.splitlines() if line.strip()), "Spark gave no reason")
+    said = next((line for line in text.splitlines() if line.strip()), "Spark gave no reason")
+    said = said if named is None else named[1]
+    causes = [cause for cause in _JAVA_CAUSE.findall(text) if cause.partition(": ")[2] not in said]
+    return f"{said}; cause: {causes[-1]}" if causes else said

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.errors import KafkaConfigurationError, WrongSettingError
 from splashdam.model.options import MAX_LONG, nearest_name
 
 T = TypeVar("T")
@@ -54,13 +54,13 @@ class Option(Generic[T]):
         """Convert a text to the option's value.
 
         Raises:
-            KafkaConfigurationError: the text is invalid.
+            WrongSettingError: the text is invalid.
         """
         try:
             return self.parse(text.strip())
         except ValueError as error:
             shown = text if len(text) <= _MOST_SHOWN_CHARS else text[:_MOST_SHOWN_CHARS] + "…"
-            raise KafkaConfigurationError(f"option {self.name}={shown!r}: {error}") from error
+            raise WrongSettingError(self.name, str(error), given=repr(shown)) from error
 
 
 @attrs.frozen

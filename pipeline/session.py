@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.errors import KafkaConfigurationError, WrongSettingError
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.run import run_in_trio
 
@@ -139,9 +139,8 @@ def need_master(master: str | None) -> None:
     given = master.removeprefix(STANDALONE)
     try:
         addresses = parse_bootstrap_servers(given)
-    except KafkaConfigurationError as error:
-        problem = str(error).removeprefix(f"bootstrap_servers={given!r}: ")
-        raise KafkaConfigurationError(f"{master!r} is no master of Spark: {problem}") from None
+    except WrongSettingError as error:
+        raise KafkaConfigurationError(f"{master!r} is no master of Spark: {error.problem}") from None
 
     async def accepts() -> bool:
         for host, port in addresses:

@@ -29,11 +29,12 @@ from splashdam.cli.parameters import (
     OutputPath,
     cluster_options,
     flag_of,
+    flag_of_setting,
     pairs,
     settled_cluster,
 )
 from splashdam.client.sending.arguments import check_topic_name
-from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.errors import KafkaConfigurationError, message_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -258,30 +259,32 @@ def _checked(
     try:
         return plan(*args, **arguments)
     except KafkaConfigurationError as error:
-        # Not its cause, whose text would follow with the names of Spark.
-        raise KafkaConfigurationError(_by_flags(str(error))) from None
-    except DataLossError as lost:
-        lost.remedy = "give a new --checkpoint to begin anew, at what --starting-offsets says"
-        raise
+        raise click.UsageError(error.told(_flag_of_option), click.get_current_context()) from error
+    except DataLossError as lost:  # its own remedy is an option that no command has
+        raise click.ClickException(
+            f"{message_of(lost)}. What to do: give a new --checkpoint to begin anew, at what"
+            " --starting-offsets says."
+        ) from lost
     finally:
         close_readers()
 
 
-_FLAGS = {
-    "set the option startingOffsets": "give --starting-offsets",
-    "set the option topic": "give --topic",
-    "option startingOffsets=": "--starting-offsets ",
-    "option maxOffsetsPerTrigger=": "--max-records ",
-    "initialOffsetsLocation=": "--checkpoint: ",
-    "option subscribe=": "TOPIC ",
+_PARAMETERS = {
+    "startingOffsets": "starting_offsets",
+    "maxOffsetsPerTrigger": "max_records",
+    "initialOffsetsLocation": "checkpoint",
+    "subscribe": "topics",
 }
-"""Texts about Spark's options, and what replaces them for a command's user."""
+"""Options of the data sources, and the parameters of commands that they are given by."""
 
 
-def _by_flags(message: str) -> str:
-    for option, flag in _FLAGS.items():
-        message = message.replace(option, flag)
-    return re.sub(r"^kafka\.(?=\S+ cannot be set)", "", message)
+def _flag_of_option(option: str) -> str:
+    """Return what the user of the current command calls an option of a data source, or another setting."""
+    from splashdam.pipeline.options import KAFKA
+
+    if option.startswith(KAFKA):
+        return option.removeprefix(KAFKA)  # as it was given, with -X or in the file of --config
+    return flag_of_setting(_PARAMETERS.get(option, option))
 
 
 _MASTERS = re.compile(r"local(\[\s*([1-9]\d*|\*)\s*(,\s*[1-9]\d*\s*)?\])?|local-cluster\[.+\]|yarn|\w+://.+")

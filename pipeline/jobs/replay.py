@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.errors import KafkaConfigurationError, SettingText
 from splashdam.net.admin.topics import describe_topic, list_topics
 from splashdam.pipeline.clusters import Clients
 from splashdam.pipeline.decoding import MAX_BATCH_BYTES
@@ -178,7 +178,9 @@ def _check_partitions(plan: Sequence[Step], sink: Mapping[str, str]) -> dict[str
     for piece in (piece for step in plan for piece in step):
         topic = options.topic or piece.topic
         if not topic:
-            raise KafkaConfigurationError("the table has no column topic: set the option topic")
+            raise KafkaConfigurationError(
+                SettingText("the table has no column topic: set the option {0}", "topic")
+            )
         needed[topic] = max(needed.get(topic, 0), piece.partition + 1)
 
     async def count(clients: Clients) -> dict[str, int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.errors import KafkaConfigurationError, SettingText, WrongSettingError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -35,6 +35,10 @@ class WindowQuery:
         delay_ms: how far the watermark stays behind the latest event time.
         keys: the grouping keys besides the window.
         aggregates: computed for each group.
+
+    Raises:
+        KafkaConfigurationError: a duration is too short or too long, there is no event time or no aggregate,
+            or two columns have one name.
     """
 
     time: str
@@ -45,11 +49,10 @@ class WindowQuery:
     slide_ms: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        slide = self.slide_ms or self.size_ms
-        if self.size_ms <= 0 or self.delay_ms < 0 or not 0 < slide <= self.size_ms:
-            raise KafkaConfigurationError(
-                f"windows of {self.size_ms} ms every {slide} ms with {self.delay_ms} ms of delay: sizes must"
-                " be positive, and windows must not begin further apart than they are long"
+        self._check_durations()
+        if not self.time.strip():
+            raise WrongSettingError(
+                "time", "empty: name a column, or write an expression", given=repr(self.time)
             )
         names = [START, END, *(key.name for key in self.keys), *(each.name for each in self.aggregates)]
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -57,10 +60,40 @@ class WindowQuery:
             problem = f"column {twice[0]} is defined twice" if twice else "no aggregate is given"
             raise KafkaConfigurationError(f"{problem}: give each aggregate and key a different name, NAME=…")
 
+    def _check_durations(self) -> None:
+        for setting, duration_ms, least in (
+            ("size_ms", self.size_ms, 1),
+            ("slide_ms", self.every_ms, 1),
+            ("delay_ms", self.delay_ms, 0),
+        ):
+            if not least <= duration_ms <= LONGEST_MS:
+                problem = "too short" if duration_ms < least else "too long"
+                raise WrongSettingError(
+                    setting,
+                    f"{problem}: give {shown_duration(least)} to {shown_duration(LONGEST_MS)}",
+                    given=shown_duration(duration_ms),
+                )
+        if self.every_ms > self.size_ms:
+            raise KafkaConfigurationError(
+                SettingText(
+                    "{0}={every} is longer than {1}={size}: windows must not begin further apart than they"
+                    " are long, or rows would be in none",
+                    "slide_ms",
+                    "size_ms",
+                    every=shown_duration(self.every_ms),
+                    size=shown_duration(self.size_ms),
+                )
+            )
+
+    @property
+    def every_ms(self) -> int:
+        """Distance between the starts of windows."""
+        return self.size_ms if self.slide_ms is None else self.slide_ms
+
     @property
     def shape(self) -> str:
         """Identifies compatible state: equal for queries that can use each other's."""
-        parts = [self.time, str(self.size_ms), str(self.slide_ms or self.size_ms)]
+        parts = [self.time, str(self.size_ms), str(self.every_ms)]
         parts += [f"{key.name}={key.of}" for key in self.keys]
         parts += [f"{each.name}={each.function}({each.of or '*'})" for each in self.aggregates]
         return "; ".join(re.sub(r"\s+", " ", part) for part in parts)
@@ -82,7 +115,7 @@ def placed(rows: DataFrame, query: WindowQuery, watermark_us: int | None) -> Dat
     """
     from pyspark.sql import functions as F
 
-    size, slide = query.size_ms * 1000, (query.slide_ms or query.size_ms) * 1000
+    size, slide = query.size_ms * 1000, query.every_ms * 1000
     timed = rows.withColumn(TIME_US, F.unix_micros(F.expr(query.time)))
     last = f"({TIME_US} - pmod({TIME_US}, {slide}L))"
     first = f"({last} - ({size}L - 1 - pmod({TIME_US}, {slide}L)) div {slide}L * {slide}L)"
@@ -151,6 +184,9 @@ FUNCTIONS = ("count", "sum", "avg", "min", "max")
 _CALL = re.compile(r"\s*(?:(?P<name>\w+)\s*=\s*)?(?P<function>\w+)\s*(?:\((?P<of>.+)\))?\s*", re.DOTALL)
 _NAMED = re.compile(r"\s*(?:(?P<name>\w+)\s*=(?!=))?(?P<of>.+)", re.DOTALL)
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+LONGEST_MS = 365_000 * _UNITS_MS["d"]
+"""A thousand years: times that are reckoned with it stay within Spark's timestamps."""
 
 
 @attrs.frozen
@@ -249,6 +285,11 @@ def parse_key(text: str) -> Key:
     return Key(name, of)
 
 
+_MOST_DIGITS = 20
+"""Of a duration, which is far too long then. Python raises an error of its own for thousands of digits."""
+_MOST_SHOWN_CHARS = 40
+
+
 def parse_duration_ms(text: str) -> int:
     """Parse ``90s``, ``5m``, ``1h``, ``1d`` or ``250ms`` to milliseconds.
 
@@ -256,11 +297,18 @@ def parse_duration_ms(text: str) -> int:
         KafkaConfigurationError: the text has another form.
     """
     found = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h|d)\s*", text, re.ASCII)
-    if found is None:
+    if found is None or len(found[1]) > _MOST_DIGITS:
+        shown = text[:_MOST_SHOWN_CHARS]
         raise KafkaConfigurationError(
-            f"{text!r} is not a duration: write a number and one of {', '.join(_UNITS_MS)}"
+            f"{shown!r} is not a duration: write a number and one of {', '.join(_UNITS_MS)}"
         )
     return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def shown_duration(duration_ms: int) -> str:
+    """Return a duration as ``parse_duration_ms`` reads it, in the largest unit that leaves no remainder."""
+    unit = next(unit for unit in reversed(_UNITS_MS) if duration_ms % _UNITS_MS[unit] == 0)
+    return f"{duration_ms // _UNITS_MS[unit]}{unit}" if duration_ms else "0s"
 
 
 def _default_name(function: str, of: str | None) -> str:

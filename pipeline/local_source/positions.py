@@ -13,7 +13,7 @@ from typing import TypeAlias
 import attrs
 
 from splashdam.client.sending.arguments import check_topic_name
-from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.errors import KafkaConfigurationError, SettingText
 from splashdam.model.options import MAX_INT, MAX_LONG
 from splashdam.model.values import TopicPartition
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
@@ -67,7 +67,11 @@ def parse_position(text: str) -> AtEdge | AtOffsets:
     """
     edges = {"earliest": EARLIEST, "latest": LATEST}
     word = text.strip().lower()
-    return AtEdge(edges[word]) if word in edges else AtOffsets(parse_offsets(text, least=EARLIEST))
+    if word in edges:
+        return AtEdge(edges[word])
+    if not word.startswith("{"):
+        raise ValueError('must be like {"topic":{"0":23,"1":42}}, or be earliest or latest')
+    return AtOffsets(parse_offsets(text, least=EARLIEST))
 
 
 def parse_timestamps(text: str) -> AtTimestamps:
@@ -173,8 +177,12 @@ def check_all_named(option: str, named: Iterable[TopicPartition], read: Iterable
     ]
     if problems:
         raise KafkaConfigurationError(
-            f"{option} {' and '.join(problems)}; it has to name every partition that is read"
-            " (offset -2 is the earliest, -1 the latest)"
+            SettingText(
+                "{0} {problems}; it has to name every partition that is read"
+                " (offset -2 is the earliest, -1 the latest)",
+                option,
+                problems=" and ".join(problems),
+            )
         )
 
 
@@ -238,8 +246,12 @@ def resolve(
     if unmatched and not latest_if_no_match:
         names = ", ".join(f"{each} at or after {times[each]}" for each in unmatched)
         raise KafkaConfigurationError(
-            f"{option}: no record of {names}."
-            " startingOffsetsByTimestampStrategy=latest starts at the end there"
+            SettingText(
+                "{0}: no record of {names}. {1}=latest starts at the end there",
+                option,
+                "startingOffsetsByTimestampStrategy",
+                names=names,
+            )
         )
     return {**found, **edges(cluster, unmatched, LATEST)}
 

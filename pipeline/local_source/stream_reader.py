@@ -23,10 +23,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.errors import KafkaConfigurationError, SettingText, WrongSettingError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock, SystemClock
-from splashdam.pipeline.local_source.options import SourceOptions
+from splashdam.pipeline.local_source.options import INITIAL_OFFSETS_LOCATION, SourceOptions
 from splashdam.pipeline.local_source.planning import (
     DataLoss,
     OffsetRange,
@@ -181,6 +181,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest_from(cluster, partitions, known, self._options.selection.patience)
 
 
+_LOCATION = INITIAL_OFFSETS_LOCATION.name
 _FILE = "initial-offsets.json"
 _VERSION = 1
 
@@ -251,8 +252,14 @@ class InitialOffsets:
             raise KafkaConfigurationError(f"{path} has format version {version}; {_VERSION} is supported")
         if reads != self.reads:
             raise KafkaConfigurationError(
-                f"{path} belongs to a query that reads {reads}, this one reads {self.reads}:"
-                " give each query an initialOffsetsLocation of its own"
+                SettingText(
+                    "{path} belongs to a query that reads {reads}, this one reads {now}:"
+                    " give each query its own {0}",
+                    _LOCATION,
+                    path=path,
+                    reads=reads,
+                    now=self.reads,
+                )
             )
         return from_json(offsets)
 
@@ -274,16 +281,17 @@ def _opened(location: str) -> tuple[FileSystem, str]:
         except (ImportError, ValueError) as error:
             if isinstance(by_arrow, OSError):
                 raise _unreachable(location, by_arrow) from by_arrow
-            raise KafkaConfigurationError(f"initialOffsetsLocation={location!r}: {error}") from error
+            raise WrongSettingError(_LOCATION, str(error), given=repr(location)) from error
         files = PyFileSystem(FSSpecHandler(other))
     return files, path.rstrip("/")
 
 
-def _unreachable(location: str, error: OSError) -> KafkaConfigurationError:
-    return KafkaConfigurationError(
-        f"initialOffsetsLocation={location!r} cannot be looked into: {error}. What to do: check its name, "
-        "the network, and region and keys in the environment"
+def _unreachable(location: str, error: OSError) -> WrongSettingError:
+    problem = (
+        f"cannot be looked into: {error}. What to do: check its name, the network, and region and keys in the"
+        " environment"
     )
+    return WrongSettingError(_LOCATION, problem, given=repr(location))
 
 
 def _is_there(files: FileSystem, path: str) -> bool:

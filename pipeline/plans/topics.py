@@ -8,7 +8,7 @@ from typing import Protocol
 import attrs
 
 from splashdam.model.broker_errors import BrokerResponseError
-from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.errors import KafkaConfigurationError, WrongSettingError
 from splashdam.model.values import TopicPartition
 from splashdam.net.admin.log_dirs import describe_log_dirs
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
@@ -193,15 +193,13 @@ def _check_start(start: AtOffsets, firsts: Offsets, ends: Offsets) -> None:
     """Refuse a start outside of a log, which a stream would take for lost records."""
     for where, offset in start.offsets.items():
         if offset > ends.get(where, offset):
-            raise KafkaConfigurationError(
-                f"option startingOffsets={offset} for {where}: its log ends at {ends[where]}."
-                f" Give {ends[where]} or less, or -1, which is the end"
-            )
+            end = ends[where]
+            problem = f"its log ends at {end}. Give {end} or less, or -1, which is the end"
+            raise WrongSettingError("startingOffsets", problem, given=f"{offset} for {where}")
         if 0 <= offset < firsts.get(where, offset):
-            raise KafkaConfigurationError(
-                f"option startingOffsets={offset} for {where}: its log begins at {firsts[where]}."
-                f" Give {firsts[where]} or more, or -2, which is the beginning"
-            )
+            first = firsts[where]
+            problem = f"its log begins at {first}. Give {first} or more, or -2, which is the beginning"
+            raise WrongSettingError("startingOffsets", problem, given=f"{offset} for {where}")
 
 
 def _check_loss(loss: DataLoss, known: Offsets, firsts: Offsets, ends: Offsets) -> None:

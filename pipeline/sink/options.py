@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from splashdam.client.settings.rules import options_from_properties, producer_settings
-from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.errors import KafkaConfigurationError, SettingText
 from splashdam.model.values import IsolationLevel
 from splashdam.pipeline.clusters import ClusterConfig, ClusterReader, reader_for
 from splashdam.pipeline.options import Option, OptionParser, boolean, integer, one_of, text
@@ -39,7 +39,9 @@ _OURS = {
     "key.serializer": "the columns key and value are bytes or text already",
     "value.serializer": "the columns key and value are bytes or text already",
     "interceptor.classes": "rows are sent as Arrow data, which no interceptor sees",
-    "transactional.id": "each task has one of its own; set the option delivery to exactly_once",
+    "transactional.id": SettingText(
+        "each task has one of its own; set the option {0} to exactly_once", "delivery"
+    ),
     "client.dns.lookup": "the client decides itself",
 }
 _SERVERS = "bootstrap.servers"
@@ -102,7 +104,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     kafka = dict(options.kafka)
     for name, why in _OURS.items():
         if name in kafka:
-            raise KafkaConfigurationError(f"kafka.{name} cannot be set: {why}")
+            raise KafkaConfigurationError(SettingText("{0} cannot be set: {why}", f"kafka.{name}", why=why))
     servers = kafka.get(_SERVERS, "")
     if not servers:
         raise KafkaConfigurationError(

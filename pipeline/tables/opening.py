@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from splashdam.model.errors import KafkaConfigurationError, KafkaError
+from splashdam.model.errors import KafkaConfigurationError, KafkaError, WrongSettingError
 from splashdam.model.options import nearest_name
 from splashdam.pipeline.tables.locations import S3_OPTIONS, Location
 from splashdam.pipeline.tables.surroundings import check_around, check_inside, held_by
@@ -235,9 +235,21 @@ def _refuse_other_format(table_format: str, location: Location, entries: Sequenc
 def _with_date(schema: pa.Schema, partition_by: Sequence[str]) -> pa.Schema:
     if DATE in partition_by and DATE not in schema.names and "timestamp" in schema.names:
         schema = schema.append(pa.field(DATE, pa.date32()))
-    unknown = [name for name in partition_by if name not in schema.names]
-    if unknown:
-        raise KafkaConfigurationError(
-            f"cannot partition by {', '.join(unknown)}: the columns are {', '.join(schema.names)}"
-        )
+    if problem := _partition_problem(schema, partition_by):
+        raise WrongSettingError("partition_by", problem, given=",".join(partition_by))
     return schema
+
+
+def _partition_problem(schema: pa.Schema, partition_by: Sequence[str]) -> str:
+    """Return why rows cannot be partitioned by these columns, "" if they can."""
+    if unknown := [name for name in partition_by if name not in schema.names]:
+        return f"cannot partition by {', '.join(unknown)}: the columns are {', '.join(schema.names)}"
+    if twice := [name for name in dict.fromkeys(partition_by) if partition_by.count(name) > 1]:
+        return f"{twice[0]} is named twice"
+    for name in partition_by:
+        # Folders are named by the values, as text.
+        if pa.types.is_nested(kind := schema.field(name).type):
+            return f"cannot partition by {name}, which is {kind}: only columns with plain values"
+    if partition_by and len(partition_by) == len(schema):
+        return "these are all columns: the files would have none. Leave one out"
+    return ""

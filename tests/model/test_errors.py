@@ -127,6 +127,7 @@ def test_everything_is_a_kafka_error() -> None:
 MESSAGES_SAY_IT = {
     errors.KafkaError,
     errors.KafkaConfigurationError,
+    errors.WrongSettingError,
     errors.IllegalStateError,
     errors.IllegalArgumentError,
     errors.SslAuthenticationError,
@@ -188,3 +189,38 @@ def test_causes_in_a_circle_end():
 def test_what_to_do_follows_the_mark_that_ends_the_text() -> None:
     """A question was once followed by a full stop, too."""
     assert "Did you mean 'retention.ms'? What to do: " in str(error_for(3, "Did you mean 'retention.ms'?"))
+
+
+def test_a_command_line_looked_for_names_of_settings_in_messages() -> None:
+    """An error knows the settings that it names, and tells itself with the reader's names for them."""
+    error = errors.WrongSettingError("startingOffsets", "must be JSON", given="'{'")
+    assert (str(error), error.problem) == ("startingOffsets='{': must be JSON", "must be JSON")
+    assert error.told(lambda name: f"--{name}") == "--startingOffsets='{': must be JSON"
+    above = errors.KafkaConnectionError("no broker at startingOffsets")
+    above.__cause__ = error
+    assert above.told({"startingOffsets": "-o", "bootstrap_servers": "-b"}.__getitem__) == (
+        "no broker at startingOffsets; cause: -o='{': must be JSON. What to do: check -b and the brokers'"
+        " advertised.listeners, and that the broker runs."
+    )
+
+
+def test_a_text_within_a_text_names_its_settings() -> None:
+    """A reason that is chosen from a table may name settings, too."""
+    why = errors.SettingText("set {0} instead", "b")
+    text = errors.SettingText("{0} cannot be set: {why}", "a", why=why)
+    assert (text, text.named(str.upper)) == (
+        "a cannot be set: set b instead",
+        "A cannot be set: set B instead",
+    )
+
+
+def test_errors_that_name_settings_pickle() -> None:
+    """Spark's workers send them."""
+    error = pickle.loads(pickle.dumps(errors.WrongSettingError("a", "too long", given="{1}")))
+    assert (type(error), str(error), error.problem) == (
+        errors.WrongSettingError,
+        "a={1}: too long",
+        "too long",
+    )
+    named = pickle.loads(pickle.dumps(KafkaError(errors.SettingText("{0} is {what}", "a", what="{}"))))
+    assert str(named) == "a is {}"

@@ -41,6 +41,41 @@ def test_cause(text: str, cause: str) -> None:
     assert cause_in(text) == cause
 
 
+INVALID = """An exception was thrown from the Python worker: Traceback (most recent call last):
+  File "pyarrow/error.pxi", line 92, in pyarrow.lib.check_status
+pyarrow.lib.ArrowInvalid: Multiple matches for FieldRef.Name(topic) in topic: string
+topic: string
+ SQLSTATE: 38000
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala)"""
+
+FULL = """[TASK_WRITE_FAILED] Task failed while writing rows to file:/t. SQLSTATE: 58
+\tat org.apache.spark.sql.Writer.write(Writer.scala:1)
+Caused by: org.apache.spark.SparkException: wrapped
+Caused by: java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            f"[PYTHON_EXCEPTION] {INVALID}",
+            "ArrowInvalid: Multiple matches for FieldRef.Name(topic) in topic: string",
+        ),
+        (WORKER.format(error="AssertionError"), "AssertionError"),
+        (WORKER.format(error="UserWarning: old"), "UserWarning: old"),
+        (
+            FULL,
+            "Task failed while writing rows to file:/t. SQLSTATE: 58; "
+            "cause: IOException: No space left on device",
+        ),
+    ],
+)
+def test_spark_s_error_was_shown_without_its_cause(text: str, cause: str) -> None:
+    """It ended with "thrown from the Python worker:" if the error's class was not called an error."""
+    assert cause_in(text) == cause
+
+
 def test_a_worker_that_starts_too_slowly_is_no_riddle() -> None:
     """Spark's words for it do not say that nothing is wrong but the machine's load."""
     text = "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back."

@@ -261,14 +261,14 @@ INGEST = ["ingest", "flights", "raw"]
     [
         (
             [*INGEST, "--starting-offsets", '{"flights":{"0":99}}'],
-            "--starting-offsets 99 for flights-0: its log",
+            "--starting-offsets=99 for flights-0: its log",
         ),
         (["ingest", ",", "raw"], "TOPIC[,…]: names no topic"),
         (["ingest", "flights", ""], "'TABLE': is empty"),
         ([*DECODED, "--table", "", "--dead-letter-table", "b"], "'--table': is empty"),
         (
             [*INGEST, "-X", "auto.offset.reset=latest"],
-            "Error: auto.offset.reset cannot be set: give --starting-",
+            "Error: auto.offset.reset cannot be set: set the option --starting-offsets instead",
         ),
         ([*INGEST, "--master", "local[0]"], "'local[0]' is no master of Spark"),
         ([*INGEST, "--master", "spark://h:x"], "'spark://h:x' is no master of Spark: 'h:x' has port 'x'"),
@@ -324,3 +324,65 @@ def test_an_empty_checkpoint_was_called_a_table(servers: str, here: Path) -> Non
     """As from an unset variable."""
     result = CliRunner().invoke(splashdam, ["pipeline", *INGEST, "-b", servers, "--checkpoint", "", "--plan"])
     assert (result.exit_code, "'--checkpoint': is empty" in result.output) == (2, True), result.output
+
+
+WINDOW = ["window", "flights", "--table", "a", "--late-table", "b"]
+EVERY_COLUMN = "key,value,topic,partition,offset,timestamp,timestampType"
+
+
+@pytest.mark.parametrize("only_plan", [["--plan"], []])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([*INGEST, "--partition-by", "topic,topic"], "--partition-by=topic,topic: topic is named twice"),
+        (
+            [*INGEST, "--headers", "--partition-by", "headers"],
+            "--partition-by=headers: cannot partition by headers, which is list<",
+        ),
+        ([*INGEST, "--partition-by", EVERY_COLUMN], "these are all columns"),
+        ([*WINDOW, "--size", "99999999999d"], "--size=99999999999d: too long: give 1ms to 365000d"),
+        ([*WINDOW, "--size", "9" * 5000 + "d"], "'--size': '9999"),
+        ([*WINDOW, "--size", "1h", "--delay", "366000d"], "--delay=366000d: too long"),
+        ([*WINDOW, "--size", "1h", "--slide", "0s"], "--slide=0s: too short"),
+        ([*WINDOW, "--size", "1h", "--time", ""], "--time='': empty: name a column"),
+    ],
+)
+def test_a_plan_passed_what_failed_in_spark(
+    arguments: list[str], said: str, only_plan: list[str], servers: str, here: Path
+) -> None:
+    """After a JVM's ten seconds, and some without a cause."""
+    before = sorted(here.iterdir())
+    status, output = run(servers, *arguments, *only_plan)
+    assert (status, said in " ".join(output.split())) == (2, True), output
+    assert sorted(here.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([*INGEST, "--starting-offsets", "{}"], "Error: --starting-offsets does not name flights-0;"),
+        (
+            [*INGEST, "--starting-offsets", "bogus"],
+            """--starting-offsets='bogus': must be like {"topic":{"0":23,"1":42}}, or be earliest or""",
+        ),
+        ([*WINDOW, "--size", "0s"], "Error: --size=0s: too short: give 1ms to 365000d"),
+        (
+            [*WINDOW, "--size", "1h", "--slide", "2h"],
+            "Error: --slide=2h is longer than --size=1h: windows must not begin further apart",
+        ),
+        ([*INGEST, "--max-records", str(2**63)], "--max-records='9223372036854775808': must be at most"),
+    ],
+)
+def test_a_message_named_no_flag(arguments: list[str], said: str, servers: str, here: Path) -> None:
+    """It named an option of Spark, or nothing, and spoke of milliseconds that nobody gave."""
+    status, output = run(servers, *arguments, "--plan")
+    text = " ".join(output.split())
+    assert (status, said in text) == (2, True), output
+    assert "startingOffsets" not in text
+
+
+def test_a_broker_that_cannot_be_reached_was_blamed_on_an_option_of_python(here: Path) -> None:
+    """The flag is --bootstrap-servers, which the remedy names."""
+    status, output = run("localhost:1", *INGEST, "--timeout", "1", "--plan")
+    assert (status, "What to do: check --bootstrap-servers and" in output) == (1, True), output
+    assert "bootstrap_servers" not in output
