@@ -105,10 +105,9 @@ class FiniteRange(click.FloatRange):
         self._what = what
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if not isfinite(number):
+        if not isfinite(click.FLOAT.convert(value, param, ctx)):
             self.fail(f"{value!r} is no {self._what}", param, ctx)
-        return number
+        return super().convert(value, param, ctx)
 
 
 def given_bytes(text: str) -> bytes:

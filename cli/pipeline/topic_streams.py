@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from splashdam.pipeline.plans.jobs import StreamPlan
     from splashdam.pipeline.values.verdicts import ValueFormat
 
+YEAR_SECONDS = 365 * 86_400
+
 
 def _interval(_context: click.Context, _parameter: click.Parameter, seconds: float | None) -> float | None:
     """Refuse an interval that Spark does not have, before it is started (a click callback)."""
@@ -41,7 +43,7 @@ _OPTIONS = (
     click.option(
         "--follow",
         "trigger_seconds",
-        type=FiniteRange(0, what=SECONDS),
+        type=FiniteRange(0, YEAR_SECONDS, what=SECONDS),
         metavar="SECONDS",
         callback=_interval,
         help="Run for ever, and look for new records this often. Default: read what is there, and end.",

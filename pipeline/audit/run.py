@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import attrs
 
 from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.errors import WrongSettingError
 from splashdam.model.options import MAX_LONG
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.checks import Stretch
@@ -39,6 +40,8 @@ SLICE_BYTES = 64 << 20
 """Approximate size of a task; a larger segment is cut where its index has a batch."""
 
 _TASKS_PER_CORE = 4
+_MOST_NAMED = 20
+"""Topics in a message; a directory may have thousands."""
 
 
 def audit(
@@ -62,6 +65,7 @@ def audit(
 
     Raises:
         KafkaStorageError: the directory cannot be listed, or is not such a directory.
+        WrongSettingError: it has no log of a topic of ``compacted``.
     """
     started = time.monotonic()
     location = location_of(path, tuple(sorted((storage or {}).items())))
@@ -105,7 +109,18 @@ def plan_of(logs: Sequence[PartitionLog], compacted: Collection[str]) -> Plan:
     Args:
         logs: as they were listed.
         compacted: topics from which compaction may have removed any record.
+
+    Raises:
+        WrongSettingError: the directory has no log of a topic of ``compacted``.
     """
+    topics = sorted({log.where.topic for log in logs})
+    if missing := sorted(set(compacted) - set(topics)):
+        there = ", ".join(topics[:_MOST_NAMED]) + (", …" if topics[_MOST_NAMED:] else "")
+        raise WrongSettingError(
+            "compacted",
+            f"the directory has no such topic, it has {there or 'none'}",
+            given=", ".join(missing),
+        )
     cleaned: dict[str, dict[TopicPartition, int]] = {}
     until = {}
     for log in logs:

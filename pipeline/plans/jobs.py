@@ -290,6 +290,7 @@ def audit_plan(
 
     Raises:
         KafkaStorageError: the directory cannot be listed, or is not such a directory.
+        WrongSettingError: it has no log of a topic of ``compacted``.
     """
     location = location_of(path, tuple(sorted((storage or {}).items())))
     logs = find_logs([location], lambda _: True)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from splashdam.pipeline.jobs.ingest import Target
     from splashdam.pipeline.plans import Plan
 
+MOST_HOURS = 24 * 365_000
+"""A thousand years, before which no file was written; far larger numbers are beyond a clock's reach."""
+
 
 def _plan(
     *,
@@ -65,7 +68,7 @@ def _target(table: str, table_format: str, storage: Mapping[str, str], partition
 @click.option(
     "--remove-orphans",
     "orphans_hours",
-    type=FiniteRange(0, what="number of hours"),
+    type=FiniteRange(0, MOST_HOURS, what="number of hours"),
     metavar="HOURS",
     help="Before the start, delete files of failed attempts that are older than this.",
 )

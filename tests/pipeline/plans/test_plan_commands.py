@@ -345,6 +345,8 @@ EVERY_COLUMN = "key,value,topic,partition,offset,timestamp,timestampType"
         ([*WINDOW, "--size", "1h", "--delay", "366000d"], "--delay=366000d: too long"),
         ([*WINDOW, "--size", "1h", "--slide", "0s"], "--slide=0s: too short"),
         ([*WINDOW, "--size", "1h", "--time", ""], "--time='': empty: name a column"),
+        ([*INGEST, "--remove-orphans", "1e300"], "'--remove-orphans': 1e+300 is not in the range"),
+        ([*INGEST, "--follow", "1e300"], "'--follow': 1e+300 is not in the range"),
     ],
 )
 def test_a_plan_passed_what_failed_in_spark(
@@ -386,3 +388,16 @@ def test_a_broker_that_cannot_be_reached_was_blamed_on_an_option_of_python(here:
     status, output = run("localhost:1", *INGEST, "--timeout", "1", "--plan")
     assert (status, "What to do: check --bootstrap-servers and" in output) == (1, True), output
     assert "bootstrap_servers" not in output
+
+
+@pytest.mark.parametrize("only_plan", [["--plan"], []])
+def test_an_audit_took_a_topic_that_is_not_there_for_compacted(
+    only_plan: list[str], data: Path, servers: str, here: Path
+) -> None:
+    """A misspelled one explained no gap, and nothing said so."""
+    assert servers
+    status, output = run(None, "audit", str(data), "--compacted", "flihgts", *only_plan)
+    said = "--compacted=flihgts: the directory has no such topic, it has "
+    assert (status, said in output, "flights" in output) == (2, True, True), output
+    status, output = run(None, "audit", str(data), "--compacted", "flights", "--plan")
+    assert status == 0, output
