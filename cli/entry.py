@@ -33,6 +33,8 @@ def main() -> None:
     129 SIGTERM and SIGHUP.
     """
     _leave_at_ctrl_c()
+    # Libraries in Rust, as deltalake, would print their warnings before our error that says the same.
+    os.environ.setdefault("RUST_LOG", "off")
     try:
         _run()
     except KeyboardInterrupt:

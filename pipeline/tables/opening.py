@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -180,12 +181,21 @@ def _failures_named(location: Location) -> Iterator[None]:
         if location.is_local:
             raise
         raise TableFailedError(
-            f"{location.uri} cannot be looked into: {error}. What to do: check its name, the network, "
-            "the credentials, and the options of object storage"
+            f"{location.uri} cannot be looked into: {_in_one_line(str(error))}. What to do: check its name, "
+            "the network, the credentials, and the options of object storage"
         ) from error
     except Exception as error:
         lines = str(error).splitlines() or [type(error).__name__]
         raise TableFailedError(f"{location.uri} cannot be opened: {lines[0]}") from error
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def _in_one_line(text: str) -> str:
+    """Return an error of deltalake, which draws its causes as a tree, with colours, in one line."""
+    lines = (line.strip(" \t↳").rstrip(":.") for line in _COLOUR.sub("", text).splitlines())
+    return ": ".join(filter(None, lines))
 
 
 def _refuse_unknown(table_format: str, location: Location) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -35,12 +36,14 @@ def heeded(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
 
 
 def main() -> None:
-    """The entry point, which sets a handler of Ctrl-C for the rest of the process."""
-    before = signal.getsignal(signal.SIGINT)
+    """The entry point, which sets a handler of Ctrl-C and a variable for the rest of the process."""
+    before, is_set = signal.getsignal(signal.SIGINT), "RUST_LOG" in os.environ
     try:
         entry.main()
     finally:
         signal.signal(signal.SIGINT, before)
+        if not is_set:
+            del os.environ["RUST_LOG"]
 
 
 def in_shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from support.pipeline.pipeline_job_kit import SMALL_BROKER
+from support.running.cli_processes import COMMAND
 from support.running.patches import guard
 
 pytest.importorskip("deltalake", reason="needs splashdam[delta]")
@@ -401,3 +404,20 @@ def test_an_audit_took_a_topic_that_is_not_there_for_compacted(
     assert (status, said in output, "flights" in output) == (2, True, True), output
     status, output = run(None, "audit", str(data), "--compacted", "flights", "--plan")
     assert status == 0, output
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_library_s_warnings_stood_before_the_error(told: bool, servers: str, here: Path) -> None:
+    """deltalake's Rust code wrote why it found no region and no keys, line after line; who asks gets it."""
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
+    environment |= {"HOME": str(here), "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}
+    environment |= {"RUST_LOG": "warn"} if told else {}
+    arguments = ["latest", "flights", "s3://bucket/t", "--checkpoint", "ckpt", "--plan"]
+    command = [*COMMAND, "pipeline", *arguments, "-b", servers]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500, check=False)
+    assert done.returncode == 1, done.stderr
+    *before, error = done.stderr.splitlines()
+    assert error.startswith("Error: s3://bucket/t cannot be looked into: "), done.stderr
+    assert error.endswith("and the options of object storage")
+    assert any("WARN" in line for line in before) == told
+    assert told or not before, done.stderr
