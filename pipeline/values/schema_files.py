@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.values.avro import AvroFormat, Framing, parsed_file
+from splashdam.pipeline.values.avro import AvroFormat, Framing, arrow_type, parsed_file
 from splashdam.pipeline.values.ddl import columns_of
 from splashdam.pipeline.values.json_values import JsonFormat
 from splashdam.pipeline.values.verdicts import ValueFormat
@@ -39,13 +39,17 @@ def read_format(
         refuses_unknown: of JSON values, see `JsonFormat`.
 
     Raises:
-        KafkaConfigurationError: the file cannot be read, or its contents do not match its suffix.
+        KafkaConfigurationError: the file cannot be read, its contents do not match its suffix, or it has a
+            type that values are not decoded to.
     """
     if path.suffix == ".avsc":
         texts = {number: _text(file) for number, file in (writers or {}).items()}
         form = AvroFormat(_text(path), framing, texts)
-        for file in (path, *(writers or {}).values()):
-            parsed_file(file)
+        for file in (writers or {}).values():
+            parsed_file(file)  # may have types that columns lack, if the reader's schema has others
+        reader = parsed_file(path)
+        with _named(path):
+            arrow_type(reader)
         return form
     if writers:
         raise KafkaConfigurationError(f"schema ids are for Avro, and {path} is not an .avsc file")

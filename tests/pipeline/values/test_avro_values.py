@@ -173,6 +173,16 @@ def test_files_that_are_no_schema_ended_in_tracebacks(text: str) -> None:
         arrow_type(parsed(text, "it"))
 
 
+def test_a_type_that_is_not_supported_named_no_file(tmp_path: Path) -> None:
+    """The file was read without an error, and later the text named a field alone. A writer may have it."""
+    bad, good = tmp_path / "bad.avsc", tmp_path / "good.avsc"
+    for file, kind in ((bad, ["int", "string"]), (good, "string")):
+        file.write_text(json.dumps({"type": "record", "name": "r", "fields": [{"name": "id", "type": kind}]}))
+    with pytest.raises(KafkaConfigurationError, match=r"bad\.avsc: \$\.id is a union of 2 types"):
+        read_format(bad)
+    assert read_format(good, writers={1: bad}).type == pa.struct([("id", pa.string())])
+
+
 @pytest.mark.parametrize(
     ("kind", "written"),
     [
