@@ -220,18 +220,23 @@ release-check: wheels  ## say what is missing before a release: address, changel
 
 ##@ Measure
 bench: setup  ## compare with other clients in one run: two minutes
+	@mkdir -p $(dir $(BENCH_OUT))
 	$(BIN)/python benchmarks/compare.py --json $(BENCH_OUT)-short.json --svg $(BENCH_OUT)-short.svg $(BENCH_ARGS)
 
 bench-full: setup  ## run every scenario, five rounds: about twenty minutes
+	@mkdir -p $(dir $(BENCH_OUT))
 	$(BIN)/python benchmarks/compare.py --full --json $(BENCH_OUT).json --svg $(BENCH_OUT).svg $(BENCH_ARGS)
 
 bench-distance: setup  ## compare with kafka-python and aiokafka at a broker 50 ms away: a minute
+	@mkdir -p $(dir $(BENCH_OUT))
 	$(BIN)/python benchmarks/compare.py --scenarios far-1k --scale 1 --json $(BENCH_OUT)-distance.json $(BENCH_ARGS)
 
 bench-stages: setup  ## measure where the time of one record goes
+	@mkdir -p $(dir $(BENCH_OUT))
 	$(BIN)/python benchmarks/stages.py --json $(BENCH_OUT)-stages.json --svg $(BENCH_OUT)-stages.svg $(BENCH_ARGS)
 
 bench-pipeline: setup  ## compare Spark on topics and files with Spark's own Kafka connector: ten minutes; needs Java 17
+	@mkdir -p $(dir $(BENCH_OUT))
 	jars=$$(sh tools/fetch_spark_connector.sh "$(SPARK_CONNECTOR_CACHE)" $(SPARK_CONNECTORS)) && \
 		SPARK_KAFKA_JARS="$$jars" $(BIN)/python benchmarks/pipeline.py --json $(BENCH_OUT)-pipeline.json --svg $(BENCH_OUT)-pipeline.svg $(BENCH_ARGS)
 

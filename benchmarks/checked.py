@@ -25,11 +25,12 @@ def scale(text: str) -> float:
 
 
 def output_file(text: str) -> Path:
-    """Return the path of a file that can be written; its folder is made."""
+    """Return the path of a file that can be written, in a folder that is there."""
     path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"cannot write to {text}: there is no folder {path.parent}")
     is_new = not path.exists()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a").close()
     except OSError as error:
         raise argparse.ArgumentTypeError(f"cannot write to {text}: {error.strerror}") from None

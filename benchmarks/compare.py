@@ -53,6 +53,8 @@ CLIENTS = ("splashdam", "confluent-kafka", "kafka-python", "aiokafka")
 ROUNDS = 3
 FULL_ROUNDS = 5
 SHORT_SCALE = 0.5
+COUNTED = ("throughput", "distance")
+"""Kinds of scenarios whose runs have a number of records; the others have a time, or a least number."""
 COLD_START_FACTOR = 3
 """A cold start is short and varies much, so it gets more rounds."""
 
@@ -88,7 +90,20 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     arguments.rounds = arguments.rounds or (FULL_ROUNDS if arguments.full else ROUNDS)
     arguments.scale = arguments.scale or (1.0 if arguments.full else SHORT_SCALE)
+    if arguments.scale < (least := smallest_scale(chosen(arguments))):
+        parser.error(f"argument --scale: {arguments.scale:g} leaves no records: give {least:.2g} or more")
     return arguments
+
+
+def smallest_scale(scenarios: Sequence[Scenario]) -> float:
+    """Return the factor that leaves each contender a record; 0 if no run has a number of records."""
+    counts = [
+        each.full_count(contender)
+        for each in scenarios
+        for contender in each.contenders
+        if each.kind in COUNTED
+    ]
+    return 1 / min(counts) if counts else 0.0
 
 
 def chosen(arguments: argparse.Namespace) -> list[Scenario]:

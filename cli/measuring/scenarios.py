@@ -100,10 +100,13 @@ class Scenario:
     def _count(self, contender: Contender, scale: float) -> int:
         if self.kind == "latency":
             return max(_FEWEST_LATENCY_RECORDS, min(LATENCY_RECORDS, int(10 * LATENCY_RECORDS * scale)))
+        return max(1, int(self.full_count(contender) * scale))
+
+    def full_count(self, contender: Contender) -> float:
+        """Return the number of records of a full run; not of a latency run, whose time is limited."""
         if self.kind == "distance":
-            return max(1, int(contender.records * scale))
-        larger = next(share for size, share in _SHARES if self.size >= size)
-        return max(1, int(contender.records * larger * scale))
+            return contender.records
+        return contender.records * next(share for size, share in _SHARES if self.size >= size)
 
 
 _SHARES = ((10_000, 0.08), (1_000, 0.4), (0, 1.0))

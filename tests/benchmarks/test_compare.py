@@ -140,6 +140,7 @@ def compare_now(*arguments: str) -> subprocess.CompletedProcess[str]:
 def small_run(tmp_path: Path, *scenarios: str) -> dict[str, Any]:
     """The JSON of a comparison with hardly any records."""
     result = tmp_path / "made/result.json"
+    result.parent.mkdir()
     done = compare_now("--json", str(result), "--data", str(tmp_path), "--scenarios", *scenarios)
     assert (done.returncode, done.stderr) == (0, "")
     document: dict[str, Any] = json.loads(result.read_text())
@@ -197,6 +198,8 @@ def test_the_python_twin_serves_where_it_is_asked_for(tmp_path: Path) -> None:
         "--rounds x",
         "--scale nan",
         "--scale 0",
+        "--scale 1e-9",
+        "--json /nodir/x.json",
         "--json .",
         "--svg /dev/null/x",
         "--data /dev/null",
@@ -213,9 +216,27 @@ def test_a_bad_argument_was_found_after_minutes_of_measuring(
 
 
 def test_a_file_that_can_be_written_is_not_made_yet(tmp_path: Path) -> None:
-    """Its folder is; what was in the file stays until the end of the run."""
+    """What was in a file stays until the end of the run."""
     compare = importlib.import_module("compare")
     (tmp_path / "old.svg").write_text("old")
-    compare.parse_arguments(["--json", f"{tmp_path}/made/new.json", "--svg", f"{tmp_path}/old.svg"])
+    compare.parse_arguments(["--json", f"{tmp_path}/new.json", "--svg", f"{tmp_path}/old.svg"])
     assert (tmp_path / "old.svg").read_text() == "old"
-    assert list((tmp_path / "made").iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / "old.svg"]
+
+
+def test_a_missing_folder_was_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelled one, where nobody looks for the figures."""
+    compare = importlib.import_module("compare")
+    with pytest.raises(SystemExit, match="2"):
+        compare.parse_arguments(["--json", f"{tmp_path}/made/new.json"])
+    assert f"there is no folder {tmp_path}/made" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scale_left_one_record_of_each_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whose rates meant nothing. It depends on the scenarios: a latency run keeps enough."""
+    compare = importlib.import_module("compare")
+    with pytest.raises(SystemExit, match="2"):
+        compare.parse_arguments(["--scale", "1e-9"])
+    assert "argument --scale: 1e-09 leaves no records: give " in capsys.readouterr().err
+    assert compare.parse_arguments(["--scale", "1e-9", "--scenarios", "wait-0"]).scale == 1e-9
