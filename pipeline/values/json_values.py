@@ -157,10 +157,12 @@ def checked(value: bytes, rule: Rule) -> Any:
     try:
         try:
             found = _STRICT.decode(text)
-        except json.JSONDecodeError as error:
-            raise BadValueError(Reason.NOT_JSON, f"not JSON: {error.msg} at character {error.pos}") from None
+        except json.JSONDecodeError:
+            raise
         except ValueError:  # an integer with more digits than sys.get_int_max_str_digits()
             found = _HUGE.decode(text)
+    except json.JSONDecodeError as error:
+        raise BadValueError(Reason.NOT_JSON, f"not JSON: {error.msg} at character {error.pos}") from None
     except RecursionError:
         raise BadValueError(Reason.NOT_JSON, "nested too deeply") from None
     return rule(found)

@@ -340,6 +340,13 @@ def test_reasons(value: bytes, reason: str) -> None:
         assert decoded.details[at].as_py()
 
 
+@pytest.mark.parametrize("after", [b"} x", b",}", b',"rate":NaN}', b"\x0b}"])
+def test_a_syntax_error_after_a_huge_integer_ended_the_decoder(after: bytes) -> None:
+    """Instead of being one bad row: such an integer is parsed a second time, and that had no handler."""
+    rows = [b'{"id":1}', b'{"id":' + b"9" * 5000 + after]
+    assert decoder().decode(pa.array(rows, pa.binary())).reasons.to_pylist() == [None, "not_json"]
+
+
 @pytest.mark.parametrize("number", ["1.8e308", "-1.797693134863e+308"])
 @pytest.mark.parametrize(
     ("kind", "value"),
