@@ -1,19 +1,24 @@
 """JSON values: Arrow's parser reads whole columns where its answer is certain, Python's the other rows.
 
-Arrow's parser is fast, but it forgives what a strict reader must not, and gives up on the first bad row. So
-it gets only rows on which it and a strict reader must agree. What it forgives is looked for beforehand:
+Arrow's parser is fast, but it forgives what a strict reader must not, and gives up on the first bad row,
+without a result for those before it. So a pattern, ``json_patterns``, sorts the rows first. Arrow's parser
+gets those that fit, and Python's the others, which are bad with few exceptions, and says why. The pattern
+costs a quarter of the time; with bad rows, parsing again would cost more.
+
+On rows that fit, Arrow's parser and a strict reader must agree. What Arrow's forgives is therefore no fit:
 ``NaN`` and its like, bytes that are not UTF-8, two objects in one row, objects nested deeper than Python's
-stack. Each row begins with ``{`` and ends with ``}``, and no value continues over a ``}``, a line end and a
-``{``: so as many objects as rows means one object in each row. Rows without a required field are left out of
-what the parser returns. When it gives up, it is called again without the rows that it names, or that a sieve
-holds back where it names none, then on chunks; what remains is read row by row. Which way a row went cannot
-be seen in the result: that is what ``tests/pipeline/values/test_json_values.py`` is for.
+stack. Each row begins with ``{`` and ends with ``}`` and blanks, and no value continues over a ``}``, a line
+end and a ``{``: so as many objects as rows means one object in each row. Rows without a required field, and
+those with a time or a number outside its range, are left out of what the parser returns. If it gives up all
+the same, for example on a name that stands twice, it is called again without the rows that it names, then on
+chunks; what remains is read row by row. Which way a row went cannot be seen in the result: that is what
+``tests/pipeline/values/test_json_values.py`` is for.
 
 Why not msgspec: it does not report a name that stands twice in an object, which is a verdict here, nor
 invalid UTF-8 in strings that it skips. With its typed structs and a check for both, the same rows gave the
 same verdicts, but good rows took more than twice the processor time (five flat fields: 265,000 rows/s,
 against 582,000 with Arrow; with a list of objects 62,000 against 228,000). It was faster only where one row
-in a hundred or more is bad (281,000 against 183,000).
+in a hundred or more is bad, while those still made Arrow's parser begin again.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from splashdam.pipeline.values.json_patterns import DEPTH, row_pattern
 from splashdam.pipeline.values.json_rules import Object, Rule, rule_of
 from splashdam.pipeline.values.verdicts import BadValueError, Decoded, Reason, all_nullable, verdicts
 
@@ -84,22 +90,30 @@ class JsonDecoder:
         )
 
     def _decode(self, values: pa.BinaryArray) -> Decoded:
-        import pyarrow.compute as pc
-
         if self._quick is None:
             return self._one_by_one(values)
-        looks = self._quick.certain(values)
-        certain, rest = pc.indices_nonzero(looks), pc.indices_nonzero(pc.invert(looks))
-        found = list(self._in_chunks(values, certain))
+        return _in_order(list(self._pieces(values, self._quick)), self._one_by_one(values.slice(0, 0)))
+
+    def _pieces(self, values: pa.BinaryArray, quick: QuickReader) -> Iterator[tuple[pa.Array, Decoded]]:
+        import pyarrow.compute as pc
+
+        fits = quick.fits(values)
+        yield from self._in_chunks(values, pc.indices_nonzero(fits))
+        rest = pc.indices_nonzero(pc.invert(fits))
+        if len(rest) * ROWS_BETWEEN > len(values):
+            deep = quick.deep(values.take(rest))
+            yield from self._in_chunks(values, rest.filter(deep))
+            rest = rest.filter(pc.invert(deep))
         if len(rest):
-            found.append((rest, self._one_by_one(values.take(rest))))
-        return _in_order(found, self._one_by_one(values.slice(0, 0)))
+            yield rest, self._one_by_one(values.take(rest))
 
     def _in_chunks(self, values: pa.BinaryArray, rows: pa.Array) -> Iterator[tuple[pa.Array, Decoded]]:
         """Read all rows at once, else without the suspects, else in chunks. Suspects, and the rows of a chunk
         that Arrow's parser refuses, are read one by one."""
         import pyarrow as pa
 
+        if not len(rows):
+            return
         taken = values if len(rows) == len(values) else values.take(rows)
         whole = self._read(taken)
         suspects = self._quick.suspects(taken) if self._quick is not None and whole is None else []
@@ -117,18 +131,18 @@ class JsonDecoder:
             yield rows.slice(first, CHUNK_ROWS), self._read(chunk) or self._one_by_one(chunk)
 
     def _read(self, values: pa.BinaryArray) -> Decoded | None:
-        """Read rows with Arrow's parser, those without a required field one by one; None if it gives up."""
+        """Read rows with Arrow's parser, misfits one by one; None if it gives up."""
         import pyarrow as pa
 
         found = self._quick.read(values) if self._quick is not None and len(values) else None
         if found is None:
             return None
-        structs, absent = found
+        structs, misfits = found
         good = Decoded(structs, *(pa.nulls(len(structs), pa.string()) for _ in range(2)))
-        if not absent:
+        if not misfits:
             return good
-        alone = pa.array(absent, pa.uint64())
-        others = _others(len(values), absent)
+        alone = pa.array(misfits, pa.uint64())
+        others = _others(len(values), misfits)
         pieces = [(others, good), (alone, self._one_by_one(values.take(alone)))]
         return _in_order(pieces, good)
 
@@ -141,6 +155,7 @@ class JsonDecoder:
         try:
             return checked(value, self._rule)
         except BadValueError as bad:
+            bad.__traceback__ = bad.__context__ = None  # they would keep the frames of every bad row
             return bad
 
 
@@ -192,9 +207,12 @@ def _parts(values: pa.BinaryArray) -> Iterator[pa.BinaryArray]:
 def _others(count: int, rows: Sequence[int]) -> pa.Array:
     """Return the numbers below ``count`` that are not in ``rows``."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    left = set(rows)
-    return pa.array([row for row in range(count) if row not in left], pa.uint64())
+    left = bytearray(b"\1" * count)
+    for row in rows:
+        left[row] = 0
+    return pc.indices_nonzero(pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(left)]))
 
 
 def _columns(decoded: Decoded) -> tuple[pa.Array, ...]:
@@ -276,108 +294,107 @@ class QuickReader:
         self._type = all_nullable(fields)
         self._read_as = pa.schema([(field.name, _read_as(field.type)) for field in fields])
         self._unexpected = "error" if refuses_unknown else "ignore"
-        self._expected = [
-            (field.name, _json_types(field.type), *_limits(field.type)) for field in self._fields
-        ]
+        self._pattern = row_pattern(fields, refuses_unknown=refuses_unknown)
         self._rules: dict[str, Rule] = {
             field.name: rule_of(field.type, f"$.{field.name}", refuses_unknown=False)
             for field in fields
             if _is_text(field.type)
         }
 
-    @staticmethod
-    def certain(values: pa.BinaryArray) -> pa.BooleanArray:
-        """Return which rows may be passed to ``read``."""
+    def fits(self, values: pa.BinaryArray) -> pa.BooleanArray:
+        """Return which rows may be passed to ``read``, and are most likely good."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        certain = pc.and_(pc.starts_with(values, "{"), pc.ends_with(values, "}"))
+        fits = pc.fill_null(
+            pc.and_(pc.starts_with(values, "{"), pc.match_substring_regex(values, self._pattern)), False
+        )
+        try:
+            values.cast(pa.string())
+        except pa.ArrowInvalid:
+            rows = zip(values.to_pylist(), fits.to_pylist(), strict=True)
+            return pa.array([fit and _is_utf8(row) for row, fit in rows], pa.bool_())
+        return fits
+
+    @staticmethod
+    def deep(values: pa.BinaryArray) -> pa.BooleanArray:
+        """Return which rows may be passed to ``read`` although they do not fit: those with more brackets than
+        the pattern has levels, which may be good."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        looks = pc.and_(pc.starts_with(values, "{"), pc.ends_with(values, "}"))
         rows = [row or b"" for row in values.to_pylist()]
-        text = b"\n".join(rows)
-        if not _is_utf8(text):
-            certain = pc.and_(certain, pa.array([_is_utf8(row) for row in rows], pa.bool_()))
+        looks = pc.and_(looks, pa.array([DEPTH < _brackets(row) <= DEEPEST for row in rows], pa.bool_()))
         # Searching one joined text is several times faster than Arrow's search in each row, and mostly
         # suffices.
-        if _brackets(text) > len(rows) + DEEPEST:
-            certain = pc.and_(certain, pa.array([_brackets(row) <= DEEPEST for row in rows], pa.bool_()))
+        text = b"\n".join(rows)
+        if not _is_utf8(text):
+            looks = pc.and_(looks, pa.array([_is_utf8(row) for row in rows], pa.bool_()))
         if b"NaN" in text or b"Inf" in text:
-            certain = pc.and_(certain, pc.invert(pc.match_substring_regex(values, _NO_NUMBERS)))
-        return pc.fill_null(certain, False)
+            looks = pc.and_(looks, pc.invert(pc.match_substring_regex(values, _NO_NUMBERS)))
+        return pc.fill_null(looks, False)
 
     def read(self, values: pa.BinaryArray) -> tuple[pa.StructArray, list[int]] | None:
-        """Return the rows as structs without those that lack a required field, and the numbers of these.
+        """Return the rows as structs without misfits, and the numbers of these. Misfits lack a required
+        field, or have a time outside the calendar, or a number that is too large.
 
         None: another row may be bad.
         """
         import pyarrow as pa
 
         try:
-            table = self._table(values.to_pylist())
+            table = self._table(values)
             if table.num_rows != len(values):
                 return None
-            absent = sorted({row for rows in self._absent(table) for row in rows})
-            if len(absent) == len(values):
-                return None
-            if absent:
-                table = table.take(_others(len(values), absent))
-            columns = [self._column(table, field) for field in self._fields]
-        except (pa.ArrowInvalid, BadValueError):
+            found = set[int]()
+            columns = [self._column(_whole(table, field), field, found) for field in self._fields]
+        except pa.ArrowInvalid:
             return None
-        return pa.StructArray.from_arrays(columns, fields=list(self._type)), absent
+        if len(found) == len(values):
+            return None
+        misfits = sorted(found)
+        if misfits:
+            others = _others(len(values), misfits)
+            columns = [column.take(others) for column in columns]
+        return pa.StructArray.from_arrays(columns, fields=list(self._type)), misfits
 
     def suspects(self, values: pa.BinaryArray) -> list[int]:
         """Return rows that are likely to be bad, ascending: perhaps not all bad rows, and perhaps good ones,
         too.
 
         Arrow's parser stops at the first bad row, and mostly names it. It is then called again after that
-        row, on few rows if bad ones are close. It does not name a number out of range."""
+        row, on few rows if bad ones are close."""
         import pyarrow as pa
 
-        rows, found, first = values.to_pylist(), set[int](), 0
-        count = _SEARCHED_ROWS
-        while first < len(rows) and len(found) * ROWS_BETWEEN <= first + _SEARCHED_ROWS:
-            searched = rows[first : first + count]
+        found, first, count = list[int](), 0, _SEARCHED_ROWS
+        while first < len(values) and len(found) * ROWS_BETWEEN <= first + _SEARCHED_ROWS:
+            searched = values.slice(first, count)
             try:
                 self._table(searched)
             except pa.ArrowInvalid as error:
                 named = _ROW.search(str(error))
-                if named is not None:
-                    found.add(first + int(named[1]))
+                if named is not None and int(named[1]) < len(searched):
+                    found.append(first + int(named[1]))
                     first += int(named[1]) + 1
                     count = min(max(2 * int(named[1]), _FEWEST_SEARCHED_ROWS), _SEARCHED_ROWS)
                     continue
-                found.update(first + row for row in self._sieved(searched))
             first += len(searched)
             count = min(2 * count, _SEARCHED_ROWS)
-        return sorted(row for row in found if row < len(rows))
+        return found
 
-    def _sieved(self, rows: Sequence[bytes]) -> Iterator[int]:
-        """Yield rows that Python's scanner refuses, or whose outermost fields do not have their types."""
-        scan = json.JSONDecoder().raw_decode  # in C: much faster than `checked`, and less strict
-        for number, row in enumerate(rows):
-            try:
-                value, _ = scan(row.decode())
-            except (ValueError, RecursionError):
-                yield number
-                continue
-            for name, types, least, most in self._expected:
-                found = value.get(name)
-                if found is None:
-                    continue
-                if type(found) not in types or (least is not None and not least <= found <= most):
-                    yield number
-                    break
-
-    def _table(self, rows: Sequence[bytes]) -> pa.Table:
+    def _table(self, values: pa.BinaryArray) -> pa.Table:
         """Parse rows with Arrow's parser.
 
         Raises:
             ArrowInvalid: the parser does not accept them.
         """
         import pyarrow as pa
+        import pyarrow.compute as pc
         import pyarrow.json as pj
 
-        text = b"\n".join([*rows, b""])
+        rows = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+        text = pc.binary_join(rows, pa.scalar(b"\n", values.type))[0].as_buffer()
         return pj.read_json(
             pa.BufferReader(text),
             read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
@@ -386,48 +403,35 @@ class QuickReader:
             ),
         )
 
-    def _absent(self, table: pa.Table) -> Iterator[list[int]]:
-        """Yield, for each required field that is null in some rows, those rows."""
-        for field in self._fields:
-            yield from _absent(_whole(table, field), field, None)
+    def _column(self, column: pa.Array, field: pa.Field, misfits: set[int]) -> pa.Array:
+        """Return a column in its type, and add the rows that have no value for it to ``misfits``.
 
-    def _column(self, table: pa.Table, field: pa.Field) -> pa.Array:
+        Raises:
+            ArrowInvalid: a number inside of a struct or a list is too large.
+        """
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        column = _whole(table, field)
+        for rows in _absent(column, field, None):
+            misfits.update(rows)
         rule = self._rules.get(field.name)
         if rule is not None:
-            times = [None if text is None else rule(text) for text in column.to_pylist()]
-            return pa.array(times, field.type)
-        column = _single(column) if pa.types.is_float32(field.type) else column
-        if _has_infinity(column):
+            return pa.array(_ruled(column.to_pylist(), rule, misfits), field.type)
+        if pa.types.is_floating(field.type):
+            column = column.cast(field.type, safe=False)
+            misfits.update(pc.indices_nonzero(pc.is_inf(column)).to_pylist())
+        elif _has_infinity(column):
             raise pa.ArrowInvalid("too large")
         return column
 
 
-def _json_types(kind: pa.DataType) -> frozenset[type]:
-    """Return the types that Python's ``json`` has for values of an Arrow type."""
-    import pyarrow as pa
-
-    types = pa.types
-    if _is_text(kind) or types.is_string(kind):
-        return frozenset({str})
-    if types.is_boolean(kind):
-        return frozenset({bool})
-    if types.is_integer(kind):
-        return frozenset({int})
-    if types.is_struct(kind):
-        return frozenset({dict})
-    return frozenset({list} if types.is_list(kind) else {int, float})
-
-
-def _limits(kind: pa.DataType) -> tuple[int, int] | tuple[None, None]:
-    """Return the least and the greatest value of an integer type."""
-    import pyarrow as pa
-
-    if not pa.types.is_integer(kind):
-        return None, None
-    return -(1 << (kind.bit_width - 1)), (1 << (kind.bit_width - 1)) - 1
+def _ruled(texts: Sequence[str | None], rule: Rule, misfits: set[int]) -> Iterator[Any]:
+    for row, text in enumerate(texts):
+        try:
+            yield None if text is None else rule(text)
+        except BadValueError:
+            misfits.add(row)
+            yield None
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -449,12 +453,6 @@ def _read_as(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     # Parsing to single precision would round once; Python's way, over double precision, rounds twice.
     return pa.float64() if pa.types.is_float32(kind) else all_nullable(kind)
-
-
-def _single(column: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
-    return column.cast(pa.float32(), safe=False)
 
 
 def _has_infinity(column: pa.Array) -> bool:

@@ -9,13 +9,22 @@ import struct
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.running.examples import examples
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.values.json_values import CHUNK_ROWS, DEEPEST, JsonDecoder, JsonFormat, is_quick
+from splashdam.pipeline.values.json_patterns import DEPTH
+from splashdam.pipeline.values.json_values import (
+    CHUNK_ROWS,
+    DEEPEST,
+    JsonDecoder,
+    JsonFormat,
+    QuickReader,
+    is_quick,
+)
 from splashdam.pipeline.values.verdicts import Decoded
 
 FIELDS = pa.struct(
@@ -119,7 +128,46 @@ def damaged(draw: st.DrawFn) -> bytes:
     return text[:first] + draw(scraps | st.just(b"")) + text[last:]
 
 
-values = st.one_of(st.none(), written, written, damaged(), scraps, st.binary(max_size=6))
+blanks = st.sampled_from([b"", b"", b"", b" ", b"\n", b"\r\n\t", b"\x0b", b"\0"])
+nested = st.builds(
+    lambda levels: b"[" * levels + b"]" * levels, st.sampled_from([1, DEPTH, DEPTH + 1, DEEPEST, 2000])
+)
+odd_numbers = st.sampled_from(
+    [*b"NaN -Infinity Inf -0 01 1e5 1e400 1e-400 .5 5. +1 0x1 128 -128 -129".split(), b"9" * 5000]
+)
+odd_texts = st.sampled_from(
+    [
+        *(b'"\\ud800"', b'"\\ud83d\\ude00"', b'"\\ude00\\ud83d"', b'"\\u00"', b'"\\x"', b'"\\/"'),
+        *(b'"\t"', b'"\0"', b'"\xff"', b'"\xed\xa0\x80"', b"'x'", b'"x', b'"\\"', b'"\\\\"', b'"x\ny"'),
+    ]
+)
+odd_values = st.sampled_from(
+    [
+        *(b"{}{}", b"[1[2]", b"[,1]", b"[1,]", b'{"x":1{"y":2}', b'[{"x":1}]', b'{"x":1,"x":1}'),
+        *(b'{"x":NaN}', b"[1}", b"{1}", b'["x":1]', b"/**/1", b"true false", b"nul", b""),
+    ]
+)
+odd_names = st.sampled_from([*(name.encode() for name in NAMES), b"", b"i", b"idx", b"\\u0069d", b"\xc3\xa9"])
+hostile = st.builds(
+    lambda before, members, after: before + b"{" + b",".join(members) + b"}" + after,
+    blanks,
+    st.lists(
+        st.builds(
+            lambda name, blank, value: b'"' + name + b'"' + blank + b":" + value + blank,
+            odd_names,
+            blanks,
+            st.builds(lambda found: json.dumps(found).encode(), leaves)
+            | nested
+            | odd_numbers
+            | odd_texts
+            | odd_values,
+        ),
+        max_size=4,
+    ),
+    blanks,
+)
+"""Objects with repeated and escaped names, blanks that are none, and values of every kind."""
+values = st.one_of(st.none(), written, written, damaged(), hostile, scraps, st.binary(max_size=6))
 
 
 class _BadError(Exception):
@@ -146,7 +194,7 @@ def oracle(value: bytes | None) -> Any:
             parse_constant=refuse,
             parse_int=lambda text: int(text) if len(text) < 3000 else math.inf,
         )
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _BadError from error
     return fitting(read, FIELDS)
 
@@ -210,14 +258,59 @@ def test_oracle(rows: list[bytes | None]) -> None:
     assert decoded.values.type == JsonFormat(FIELDS).type
 
 
+def deeper(row: bytes) -> bytes:
+    """A row with a field more, which is nested more deeply than the pattern has levels."""
+    return b'{"other":' + b"[" * (DEPTH + 1) + b"]" * (DEPTH + 1) + b"," + row[1:]
+
+
+SCHEMAS = [
+    FIELDS,
+    pa.struct([pa.field("name", pa.string()), pa.field("rate", pa.float64(), nullable=False)]),
+    pa.struct(
+        [
+            ("id", pa.int32()),
+            ("i", pa.bool_()),
+            ("idx", pa.timestamp("us", tz="UTC")),
+            ("\u00e9", FIELDS[7].type),
+        ]
+    ),
+    pa.struct(
+        [
+            ("list", pa.list_(pa.struct([("x", pa.list_(pa.int16())), ("", pa.bool_())]))),
+            ("x" * 200, pa.int64()),
+        ]
+    ),
+]
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    st.sampled_from(SCHEMAS),
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 60), values | st.builds(deeper, hostile)), max_size=6),
+)
+def test_as_one_by_one(
+    fields: pa.StructType, refuses_unknown: bool, placed: list[tuple[int, bytes | None]]
+) -> None:
+    """Values, reasons and details are those of reading each row alone with Python's parser."""
+    rows: list[bytes | None] = [b'{"name":"n","rate":%d.5}' % number for number in range(60)]
+    for place, row in placed:
+        rows.insert(place, row)
+    opened, array = JsonFormat(fields, refuses_unknown).open(), pa.array(rows, pa.binary())
+    found, wanted = opened.decode(array), opened._one_by_one(array)
+    assert found.reasons.to_pylist() == wanted.reasons.to_pylist()
+    assert found.details.to_pylist() == wanted.details.to_pylist()
+    assert repr(found.values.to_pylist()) == repr(wanted.values.to_pylist())
+
+
 @settings(max_examples=examples(150), deadline=None)
-@given(value=damaged() | written)
+@given(value=damaged() | written | hostile | st.builds(deeper, written | hostile))
 def test_arrow_alone(value: bytes) -> None:
     """Arrow's parser accepts the same as the strict reader, with the same values."""
     quick = decoder()._quick
     assert quick is not None
     array = pa.array([value], pa.binary())
-    found = quick.read(array) if quick.certain(array)[0].as_py() else None
+    found = quick.read(array) if pc.or_(quick.fits(array), quick.deep(array))[0].as_py() else None
     if found is not None:
         structs, absent = found
         assert not absent, "it gives up where no row is left"
@@ -240,7 +333,32 @@ def test_one_bad_row_among_many() -> None:
 
 ABSENT = [b'{"id":null}', b"{}", b'{"id":1,"in":{}}']
 OUT_OF_RANGE = b'{"id":9223372036854775808}'
-SUSPECTS = [b'{"id":"7"}', b"{,}", b'{"id":1,"id":2}', OUT_OF_RANGE]
+BAD = [
+    *(
+        b"{,}",
+        b'{"id":1,}',
+        b'{"id" 1}',
+        b"{id:1}",
+        b'{"id":1}}',
+        b'{"id":01}',
+        b'{"id":1,"name":"\\x"}',
+        b'{"id":1',
+    ),
+    *(
+        b'{"id":"7"}',
+        b'{"id":1.0}',
+        b'{"id":1,"in":[]}',
+        b'{"id":1,"list":[1,"2"]}',
+        b'{"id":1,"in":{"x":"1"}}',
+    ),
+    *(
+        OUT_OF_RANGE,
+        b'{"id":1,"small":-129}',
+        b'{"id":1,"list":[9223372036854775808]}',
+        b'{"id":1,"single":1e39}',
+    ),
+    b'{"id":1,"name":"\xff"}',
+]
 PLACES = [0, 1, 700, 1023, 1024, 2999]
 
 
@@ -249,7 +367,7 @@ def far_apart(bad: bytes) -> list[bytes | None]:
     return [bad if number in PLACES else b'{"id":%d}' % number for number in range(3000)]
 
 
-@pytest.mark.parametrize("bad", SUSPECTS)
+@pytest.mark.parametrize("bad", [b'{"id":"7"}', b"{,}", b'{"id":1,"id":2}'])
 def test_bad_rows_far_apart_are_found(bad: bytes) -> None:
     """Python's parser reads these rows alone, not those between them."""
     rows = far_apart(bad)
@@ -259,9 +377,9 @@ def test_bad_rows_far_apart_are_found(bad: bytes) -> None:
     assert outcomes(opened.decode(pa.array(rows, pa.binary()))) == expected(rows)
 
 
-@pytest.mark.parametrize("bad", [*ABSENT, b'{"id":1,"name":"\xff"}', OUT_OF_RANGE])
-def test_bad_rows_took_their_neighbours_along(bad: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One row without a required field, of other bytes or with a large number had 255 others read with it."""
+@pytest.fixture
+def read_alone(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
+    """The rows that Python's parser reads."""
     seen: list[bytes | None] = []
     one_by_one = JsonDecoder._one_by_one
 
@@ -270,9 +388,96 @@ def test_bad_rows_took_their_neighbours_along(bad: bytes, monkeypatch: pytest.Mo
         return one_by_one(self, values)
 
     monkeypatch.setattr(JsonDecoder, "_one_by_one", watched)
+    return seen
+
+
+@pytest.mark.parametrize("bad", [*ABSENT, *BAD, b'{"id":1,"id":2}'])
+def test_bad_rows_took_their_neighbours_along(bad: bytes, read_alone: list[bytes | None]) -> None:
+    """One row without a required field, of other bytes or with a large number had 255 others read with it."""
     rows = far_apart(bad)
     assert outcomes(decoder().decode(pa.array(rows, pa.binary()))) == expected(rows)
-    assert seen == [bad] * len(PLACES)
+    assert read_alone == [bad] * len(PLACES)
+
+
+@pytest.mark.parametrize("bad", [*ABSENT, *BAD])
+def test_arrow_began_again_after_each_bad_row(bad: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops at the first bad row that it gets, so it gets none of these."""
+    calls: list[int] = []
+    table = QuickReader._table
+
+    def watched(self: QuickReader, values: pa.BinaryArray) -> Any:
+        calls.append(len(values))
+        return table(self, values)
+
+    monkeypatch.setattr(QuickReader, "_table", watched)
+    rows = far_apart(bad)
+    assert outcomes(decoder().decode(pa.array(rows, pa.binary()))) == expected(rows)
+    assert len(calls) == 1
+
+
+def test_one_bad_date_had_its_neighbours_read_alone(read_alone: list[bytes | None]) -> None:
+    """Arrow's parser takes it, and what it had read was thrown away with it."""
+    rows = far_apart(b'{"day":"2026-02-30"}')
+    opened = JsonFormat(pa.struct([("day", pa.date32())])).open()
+    found = opened.decode(pa.array(rows, pa.binary()))
+    assert found.reasons.to_pylist() == ["out_of_range" if n in PLACES else None for n in range(3000)]
+    assert len(read_alone) == len(PLACES)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        deeper(b'{"id":1}'),
+        b'{"id":1} \n',
+        b'{ "id" : 1 , "in" : { "x" : 1 , "y" : null } , "list" : [ ] , "other" : [ { } , [ 1 ] ] }',
+        b'{"id":1,"name":"\\u00e9\\ud83d\\ude00\xc3\xa9\\"","ids":"x","i":[],"":{}}',
+        b'{"id":-9223372036854775808,"small":127,"rate":-0.5e-3,"list":[null,9223372036854775807]}',
+    ],
+)
+def test_good_rows_are_not_read_alone(row: bytes, read_alone: list[bytes | None]) -> None:
+    """Whatever they look like."""
+    rows: list[bytes | None] = [row] * 300
+    assert outcomes(decoder().decode(pa.array(rows, pa.binary()))) == expected(rows)
+    assert read_alone == []
+
+
+def test_schemas_too_large_for_a_pattern(read_alone: list[bytes | None]) -> None:
+    """Theirs has syntax alone: a row of another type is found later."""
+    fields = pa.struct([(f"{number}{'x' * 50}", pa.int64()) for number in range(2000)])
+    good, bad = (b'{"7%s":%s}' % (b"x" * 50, value) for value in (b"1", b'"1"'))
+    found = JsonFormat(fields).open().decode(pa.array([good, bad, b"{,}", *[good] * 97], pa.binary()))
+    assert found.reasons.to_pylist() == [None, "wrong_type", "not_json", *[None] * 97]
+    assert sorted(map(bytes, filter(None, read_alone))) == sorted([b"{,}", bad])
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+def test_integers_fit_as_far_as_their_type_goes(bits: int) -> None:
+    """And no further, on both sides, for every number of digits."""
+    kind = getattr(pa, f"int{bits}")()
+    quick = QuickReader(pa.struct([("n", kind)]), refuses_unknown=False)
+    least, most = -(1 << bits - 1), (1 << bits - 1) - 1
+    tried = {sign * (10**power + more) for power in range(22) for more in range(-2, 3) for sign in (1, -1)}
+    tried |= {bound + more for bound in (least, most, 2 * most) for more in range(-12, 13)}
+    rows = pa.array([b'{"n":%d}' % number for number in sorted(tried)], pa.binary())
+    assert quick.fits(rows).to_pylist() == [least <= number <= most for number in sorted(tried)]
+
+
+def test_names_are_told_apart() -> None:
+    """A field has its type, others have any; an escaped name is looked at later."""
+    names = ["id", "idx", "i", "", "\u00e9", "a.b", "a+"]
+    quick = QuickReader(pa.struct([(name, pa.int64()) for name in names]), refuses_unknown=False)
+    others = ["d", "idxy", "ix", "\u00e8", "aab", "a", "aa", "\u2603"]
+    rows = [json.dumps({name: True}, ensure_ascii=False).encode() for name in (*names, *others)]
+    rows += [b'{"\\u0069d":true}', b'{"i\\"":true}', b'{"i\n":true}']
+    wanted = [False] * len(names) + [True] * len(others) + [True, True, False]
+    assert quick.fits(pa.array(rows, pa.binary())).to_pylist() == wanted
+
+
+def test_parts_of_large_arrays() -> None:
+    """Spark may pass offsets of 64 bits, and an array may be a part of another."""
+    rows: list[bytes | None] = [b"{,}", b'{"id":1}', None, b'{"id":2}', b"{", b'{"id":"3"}', b'{"id":4}']
+    for kind in (pa.binary(), pa.large_binary()):
+        assert outcomes(decoder().decode(pa.array(rows, kind).slice(1, 5))) == expected(rows[1:6])
 
 
 def test_no_row_has_a_required_field() -> None:
