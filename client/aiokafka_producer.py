@@ -35,10 +35,17 @@ from splashdam.client.settings.security_settings import (
     is_default,
     protocol_named,
 )
-from splashdam.model.broker_errors import ProducerFencedError
+from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ProducerFencedError,
+    UnknownTopicOrPartitionError,
+)
 from splashdam.model.errors import (
     BulkSendError,
+    FatalTransactionError,
     IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
     ProducerFenced,
     TransactionFailedError,
 )
@@ -162,9 +169,10 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             await super().start()
             if self._settings.transactional_id is not None:
                 await self.init_transactions()
-        except BaseException:
+        except BaseException as error:
             await self.stop(0)
             self._may_start_again = True
+            _raise_as_in_aiokafka(error)
             raise
 
     async def send(  # type: ignore[override]  # noqa: PLR0917 (aiokafka's order of arguments)
@@ -183,6 +191,7 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             timestamp_ms: likewise; a fraction is cut off, as for ``time.time() * 1000``.
 
         Raises:
+            UnknownTopicOrPartitionError: there is no such topic, for ``request_timeout_ms``.
             ProducerFenced: a newer producer with this ``transactional_id`` has taken over, or the transaction
                 took longer than ``transaction_timeout_ms``. Of the future, too.
         """
@@ -190,8 +199,8 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             timestamp_ms = int(timestamp_ms)
         try:
             return await super().send(topic, value, key, headers, partition, timestamp_ms)
-        except TransactionFailedError as error:
-            _raise_if_fenced(error)
+        except KafkaError as error:
+            _raise_as_in_aiokafka(error)
             raise
 
     async def send_and_wait(  # type: ignore[override]  # noqa: PLR0917 (aiokafka's order of arguments)
@@ -205,6 +214,18 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
     ) -> RecordMetadata:
         """See ``AsyncioKafkaProducer.send_and_wait``; the order of the arguments is aiokafka's."""
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """See ``AsyncioKafkaProducer.partitions_for``.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic, for ``request_timeout_ms``.
+        """
+        try:
+            return await super().partitions_for(topic)
+        except KafkaError as error:
+            _raise_as_in_aiokafka(error)
+            raise
 
     def create_batch(self) -> BatchBuilder:
         """Make an empty batch, to fill and give to ``send_batch``.
@@ -237,7 +258,7 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         refuse = self._core.intake.refuse
         if refuse is not None:
             refusal = refuse()
-            _raise_if_fenced(refusal)
+            _raise_as_in_aiokafka(refusal)
             raise refusal
         if batch.is_sent:
             raise IllegalStateError(
@@ -252,10 +273,12 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             delivery = await self._send_rows(batch.records, topic, partition)
         except BulkSendError as error:
             batch.is_sent = error.index > 0
-            _raise_if_fenced(error.__cause__)
-            raise error.__cause__ or error from None
-        except Exception:  # nothing is queued
+            _raise_as_in_aiokafka(error.__cause__)
+            cause = error.__cause__ or error
+            raise cause from cause.__cause__
+        except Exception as refused:  # nothing is queued
             batch.is_sent = False
+            _raise_as_in_aiokafka(refused)
             raise
         return asyncio.ensure_future(_first_of(batch, delivery))
 
@@ -294,24 +317,24 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             raise ValueError(f"group_id names no group: {group_id!r}")
         try:
             await super().send_offsets_to_transaction(offsets, group_id)
-        except TransactionFailedError as error:
-            _raise_if_fenced(error)
+        except KafkaError as error:
+            _raise_as_in_aiokafka(error)
             raise
 
     async def begin_transaction(self) -> None:
         """See ``AsyncioKafkaProducer.begin_transaction``; raises ``ProducerFenced`` as ``send``."""
         try:
             await super().begin_transaction()
-        except TransactionFailedError as error:
-            _raise_if_fenced(error)
+        except KafkaError as error:
+            _raise_as_in_aiokafka(error)
             raise
 
     async def commit_transaction(self) -> None:
         """See ``AsyncioKafkaProducer.commit_transaction``; raises ``ProducerFenced`` as ``send``."""
         try:
             await super().commit_transaction()
-        except TransactionFailedError as error:
-            _raise_if_fenced(error)
+        except KafkaError as error:
+            _raise_as_in_aiokafka(error)
             raise
 
     @asynccontextmanager
@@ -331,15 +354,23 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             raise
 
 
-def _raise_if_fenced(error: BaseException | None) -> None:
-    """Raise what has fenced the producer, where a call failed for it: the native producers say "abort" first.
+_SAID_BY: Mapping[type[KafkaError], type[KafkaError]] = {
+    FatalTransactionError: BrokerResponseError,
+    KafkaTimeoutError: UnknownTopicOrPartitionError,
+    TransactionFailedError: ProducerFenced,
+}
+"""Errors that say what to do now, with the causes that aiokafka raises in their place."""
+
+
+def _raise_as_in_aiokafka(error: BaseException | None) -> None:
+    """Raise the cause of an error, where aiokafka does so.
 
     Raises:
-        ProducerFenced: the cause of ``error`` is one.
+        KafkaError: the cause, one of ``_SAID_BY``.
     """
-    fence = None if error is None else error.__cause__
-    if isinstance(fence, ProducerFenced):
-        raise fresh(fence) from None
+    for kind, told in _SAID_BY.items():
+        if isinstance(error, kind) and isinstance(error.__cause__, told):
+            raise fresh(error.__cause__) from None
 
 
 def _take_unused_security(options: dict[str, Any], protocol: str) -> list[str]:

@@ -16,6 +16,7 @@ import trio.testing
 from support.scripted.cluster import Trouble
 
 import splashdam.aiokafka
+from splashdam import EmbeddedBroker
 from splashdam.aiokafka import (
     AIOKafkaProducer,
     IllegalOperation,
@@ -495,6 +496,40 @@ def test_start_waits_for_a_broker(closed_port: str) -> None:
 
     asyncio.run(main())
     assert issubclass(splashdam.aiokafka.KafkaTimeoutError, KafkaTimeoutError)
+
+
+def test_a_missing_topic_was_a_timeout_alone() -> None:
+    """aiokafka raises what the cluster has said of it."""
+
+    async def main(address: str) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=address, request_timeout_ms=50) as producer:
+            batch = producer.create_batch()
+            for _ in "empty", "of one record":
+                for call in (
+                    producer.send("missing", b"v"),
+                    producer.send_and_wait("missing", b"v"),
+                    producer.send_batch(batch, "missing", partition=0),
+                    producer.partitions_for("missing"),
+                ):
+                    with pytest.raises(splashdam.aiokafka.UnknownTopicOrPartitionError):
+                        await call
+                batch = producer.create_batch()
+                batch.append(timestamp=None, key=None, value=b"v")
+
+    with EmbeddedBroker(auto_create_topics_enable=False) as broker:
+        asyncio.run(main(broker.bootstrap_servers))
+
+
+def test_a_refused_transactional_id_was_another_error() -> None:
+    """``start`` raises what the cluster has said, as in aiokafka."""
+
+    async def main(address: str) -> None:
+        options: dict[str, Any] = {"transactional_id": "t", "transaction_timeout_ms": 2**31 - 1}
+        with pytest.raises(splashdam.aiokafka.InvalidTransactionTimeout):
+            await AIOKafkaProducer(bootstrap_servers=address, **options).start()
+
+    with EmbeddedBroker() as broker:
+        asyncio.run(main(broker.bootstrap_servers))
 
 
 def test_except_kafka_connection_error_missed_that_there_is_no_broker(closed_port: str) -> None:
