@@ -21,7 +21,8 @@
 
 Three class attributes sort every error: ``retriable`` (the same call may succeed later), ``abortable``
 (inside a transaction: abort, then go on), ``fatal`` (close this producer and make a new one). ``remedy``
-says what the caller can do. ``str(error)`` is the message, its causes and the remedy, each once.
+says what the caller can do. ``str(error)`` is the message, its causes and the remedy, each once; ``told()``
+says the same with other names for settings, such as a command's flags.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, ClassVar, Protocol, TypeVar
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class SettingText(str):
@@ -64,7 +65,7 @@ class SettingText(str):
         return str, (str(self),)  # the parts may be anything, and another process only reads the text
 
 
-def _told(text: T, name_of: Callable[[str], str]) -> T | str:
+def _told(text: _T, name_of: Callable[[str], str]) -> _T | str:
     return text.named(name_of) if isinstance(text, SettingText) else text
 
 
