@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from spark.json_rows import Damage, decoded_in, with_syntax_error, with_wrong_type
 from spark.topics import PARTITIONS, Broker, Topic, segments
 from splashdam.cli.measuring.scenarios import Contender, Scenario
 from splashdam.testing.topics import create_topic
@@ -149,6 +150,11 @@ def decode(lab: Laboratory, topic: Topic) -> Seconds:
     return seconds
 
 
+def json_values(damage: Damage | None) -> Call:
+    """Decode JSON values into columns, in this process without Spark."""
+    return lambda _, topic: decoded_in(topic.records, topic.size, damage)
+
+
 def whole_batches(data: bytes) -> list[memoryview]:
     """Cut segment data into pieces that end where a batch ends, as fetches would bring them."""
     from splashdam.record.stored import iter_stored_headers
@@ -177,6 +183,9 @@ def check(found: int, expected: int) -> None:
 
 CALLS: dict[str, Call] = {
     "decode": decode,
+    "json": json_values(None),
+    "json, bad syntax": json_values(with_syntax_error),
+    "json, wrong types": json_values(with_wrong_type),
     "log to nothing": to_nothing(LOG),
     "local to nothing": to_nothing(LOCAL),
     "theirs to nothing": to_nothing(THEIRS),
@@ -201,6 +210,9 @@ def _theirs(label: str, call: str) -> Contender:
 
 
 DECODE = _ours("decoder", "decode")
+GOOD_JSON = _ours("good rows", "json")
+BAD_SYNTAX = _ours("1 % with a syntax error", "json, bad syntax")
+WRONG_TYPES = _ours("1 % with a wrong type", "json, wrong types")
 LOG_READ = _ours("kafka-log", "log to nothing")
 LOCAL_READ = _ours("kafka-local", "local to nothing")
 THEIR_READ = _theirs("Spark's kafka", "theirs to nothing")
@@ -224,6 +236,12 @@ def _sized(name: str, title: str, contenders: tuple[Contender, ...], note: str =
 
 SCENARIOS = (
     *_sized("decode", "decoding alone", (DECODE,), "one process on one core, no Spark; bytes in memory"),
+    *_sized(
+        "json",
+        "JSON values to columns, as pipeline decode does",
+        (GOOD_JSON, BAD_SYNTAX, WRONG_TYPES),
+        "one process on one core, no Spark; bytes in memory; CPU time includes making them",
+    ),
     *_sized(
         "read", "reading, all columns, into nothing", (LOCAL_READ, LOG_READ, THEIR_READ, THEIR_TUNED_READ)
     ),
