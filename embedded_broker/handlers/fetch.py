@@ -139,14 +139,17 @@ def _answer_in_turn(waiting: _Waiting, send: Send, changed: Container[TopicParti
 
     The turn is that of the request that caused the event, so a fetch of many partitions waits for its own.
     """
-    reading, asked, turns = waiting.reading, waiting.asked, waiting.context.broker.turns
+    reading, asked, context = waiting.reading, waiting.asked, waiting.context
+    turns, began_ms = context.broker.turns, context.broker.clock.now_ms()
     if asked.count > _MOST_IN_TURN or asked.is_over:
         return False
     try:
         if not turns.take_all(reading.read(changed)):
             reading.close_slices()
             return False
-        send(turns.take_all(_answer(reading, asked, waiting.context)))
+        answer = turns.take_all(_answer(reading, asked, context))
+        context.account.spent_ms += context.broker.clock.now_ms() - began_ms  # of its own client's quota
+        send(answer)
     except BaseException:
         reading.close_slices()
         raise
