@@ -68,26 +68,27 @@ def need_tables_with_rows(
     Raises:
         KafkaConfigurationError: a table would lack rows.
     """
+    if not is_used(checkpoint):
+        return
     notes = names_in(checkpoint, NOTES) & outputs.keys()
     tables = {name: output for name, output in outputs.items() if isinstance(output, TableOutput)}
     for name in sorted(notes & tables.keys()):
         note = _folder(checkpoint) / NOTES / name
         need_table(checkpoint, tables[name], rows_in=note.read_text("utf-8"))
-    if have_all_rows and not notes and tables.keys() == outputs.keys():
-        missing = [each for each in tables.values() if not _exists(each)]
-        if len(missing) == len(tables):
-            need_table(checkpoint, missing[0])
+    are_all_tables = tables.keys() == outputs.keys()
+    if have_all_rows and are_all_tables and not notes and not any(map(_exists, tables.values())):
+        need_table(checkpoint, next(iter(tables.values())))
 
 
-def noted(output: Output, checkpoint: str | None, name: str) -> Output:
+def noted(output: Output, checkpoint: str, name: str) -> Output:
     """Return an output that is noted beside a query's checkpoint once it has rows.
 
     Args:
         output: of the query.
-        checkpoint: None for a batch.
+        checkpoint: of the query.
         name: of the note.
     """
-    if checkpoint is None or not Location.of(checkpoint).is_local:
+    if not Location.of(checkpoint).is_local:
         return output
     return _NotedOutput(output, _folder(checkpoint) / NOTES / name)
 

@@ -191,9 +191,9 @@ def decode(source: DataFrame, form: ValueFormat, good: Output, bad: Output, runn
     """
     report = DecodeReport()
     judged = with_verdicts(source, form)
-    if running.checkpoint is not None:
+    if source.isStreaming and running.checkpoint is not None:
         need_decoded(running.checkpoint, good, bad)
-    good, bad = noted(good, running.checkpoint, DECODED), noted(bad, running.checkpoint, REJECTED)
+        good, bad = noted(good, running.checkpoint, DECODED), noted(bad, running.checkpoint, REJECTED)
 
     def step(batch: Batch) -> int:
         with held(batch.rows) as rows:

@@ -291,14 +291,15 @@ def window(
         KafkaConfigurationError: a stream has no checkpoint, or one that a new table would lack rows by.
         KafkaError: raised by an output.
     """
+    if source.isStreaming and running.checkpoint is not None:
+        need_windows(running.checkpoint, output, side)
+        output, side = noted(output, running.checkpoint, CLOSED), noted(side, running.checkpoint, LATE)
+    job = _Job(query, output, side)
     if not source.isStreaming:
-        job = _Job(query, output, side)
         run_batches(source, job.only, running)
         return job.report
-    job = _Job(query, noted(output, running.checkpoint, CLOSED), noted(side, running.checkpoint, LATE))
     state = None
     if running.checkpoint is not None:
-        need_windows(running.checkpoint, output, side)
         state = job.state = WindowState(source.sparkSession, running.checkpoint, query.shape)
         job.schema_of(source)
     run_batches(source, job.step, running)

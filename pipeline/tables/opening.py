@@ -101,8 +101,8 @@ def open_table(
     Raises:
         TableFailedError: its log is damaged.
         KafkaConfigurationError: the table has another partitioning, or a column of another type; the folder
-            has foreign files, or a table of another format; or the format is unknown, or its package is not
-            installed.
+            has foreign files, or a table of another format, or is in another table or in a broker's data
+            directory; or the format is unknown, or its package is not installed.
     """
     adapter = _adapter(table_format)
     location = Location.of(place, options)
