@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.errors import KafkaConfigurationError, WrongSettingError
 from splashdam.model.log_text import shown
 from splashdam.model.secrets import MASK
 
@@ -64,7 +64,7 @@ def option(
         problem = check(value) if check is not None else None
         if problem is not None:
             text = f"'{MASK}'" if is_secret else shown(value)
-            raise KafkaConfigurationError(f"{attribute.name}={text}: {problem}. {doc}")
+            raise WrongSettingError(attribute.name, f"{problem}. {doc}", given=text)
 
     metadata = {"doc": doc, "kafka": kafka, "parse": parse, "unit": unit, **(notes or {})}
     if isinstance(default, list | dict):

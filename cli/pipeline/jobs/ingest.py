@@ -31,7 +31,7 @@ def _plan(
     kafka: Mapping[str, str],
     table_format: str,
     storage: Mapping[str, str],
-    partition_by: str,
+    partition_by: tuple[str, ...],
     headers: bool,
     **_: Any,
 ) -> Plan:
@@ -41,11 +41,19 @@ def _plan(
     return ingest_plan(stream.plan(stream.options(kafka, headers=headers)), target)
 
 
-def _target(table: str, table_format: str, storage: Mapping[str, str], partition_by: str) -> Target:
+def _target(
+    table: str, table_format: str, storage: Mapping[str, str], partition_by: tuple[str, ...]
+) -> Target:
     from splashdam.pipeline.jobs.ingest import Target
 
-    columns = [name.strip() for name in partition_by.split(",") if name.strip()]
-    return Target(table_format=table_format, place=table, partition_by=columns, options=storage)
+    return Target(table_format=table_format, place=table, partition_by=partition_by, options=storage)
+
+
+def _columns(_context: click.Context, _parameter: click.Parameter, text: str | None) -> tuple[str, ...]:
+    names = () if text is None else tuple(filter(None, map(str.strip, text.split(","))))
+    if text is not None and not names:
+        raise click.BadParameter("names no column")
+    return names
 
 
 @click.command(
@@ -61,7 +69,7 @@ def _target(table: str, table_format: str, storage: Mapping[str, str], partition
 @click.option(
     "--partition-by",
     metavar="COLUMN[,…]",
-    default="",
+    callback=_columns,
     help="Columns whose values become folders; date is the day of the timestamp, in UTC.",
 )
 @click.option("--headers", is_flag=True, help="Add a column with the records' headers.")
@@ -80,7 +88,7 @@ def ingest(
     kafka: Mapping[str, str],
     table_format: str,
     storage: Mapping[str, str],
-    partition_by: str,
+    partition_by: tuple[str, ...],
     headers: bool,
     orphans_hours: float | None,
 ) -> None:

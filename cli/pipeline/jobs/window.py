@@ -59,7 +59,9 @@ def _parsed(kind: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
 
         of_text = getattr(window_query, f"parse_{kind}")
         try:
-            return tuple(map(of_text, given)) if isinstance(given, tuple) else given and of_text(given)
+            if given is None:
+                return None
+            return tuple(map(of_text, given)) if isinstance(given, tuple) else of_text(given)
         except KafkaConfigurationError as error:
             raise click.BadParameter(message_of(error)) from error
 
