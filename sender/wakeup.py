@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 
 import trio
 
-from splashdam.net.connection.streams import PATIENCE_US, read_soon
+from splashdam.net.connection.streams import Eagerness, read_soon
 
 HAND_OVER_BYTES = 1024 * 1024
 """Memory that may be reserved for new batches between two drains before a thread waits for the next drain.
@@ -27,6 +28,13 @@ The size of a full request. Half of it costs throughput; four times of it change
 
 HAND_OVER_BATCHES = 4
 """The limit is at least this many full batches; else, with large ones, a bulk call would wait after each."""
+
+NEXT_RECORD_US = 1_000.0
+"""How long the sender waits in place for the next record of a caller that was just told of its last one."""
+NEXT_RECORD_SPIN_US = 60.0
+"""The part of it without sleep, where the last record came as fast: to wake a thread takes 20 to 40 µs."""
+GRACE_US = 5.0
+"""What a caller needs from its wake of the sender until it waits for the record, and releases the GIL."""
 
 LONGEST_WAIT_SECONDS = 0.001
 """Longest wait for a drain. This only hands over the GIL; back-pressure is ``max_block_ms``."""
@@ -147,6 +155,7 @@ class Wakeup:
         self._rung = False
         self._bytes = bytearray(_MANY_BYTES)
         self._ends = _NONE
+        self._spins = Eagerness()
 
     def wake(self) -> None:
         """Wake the task, from any thread or task. Never blocks or raises, also after `close`."""
@@ -181,7 +190,7 @@ class Wakeup:
             self._signalled = False
 
     def is_woken_soon(self) -> bool:
-        """Return whether a wake came or comes within 0.1 ms. Blocks the loop; for one of the sender's own.
+        """Return whether a wake came or comes within 1 ms. Blocks the loop; for one of the sender's own.
 
         Threads that were just told of their records get the interpreter lock at once, and one that sends its
         next record right away finds the sender awake: no pass of the loop.
@@ -191,13 +200,22 @@ class Wakeup:
         if self._rung:
             self._silence()
         self._armed = True
-        read = None if self._signalled else read_soon(self._ends.reader, self._bytes, PATIENCE_US)
+        read = None if self._signalled else self._read_soon()
         self._rung = not (self._armed or read)  # a waker that took the flag will write
         self._armed = False
         woken = self._signalled
         if woken:  # else a wake that comes right here would be lost: only a turn may follow a cleared flag
             self._signalled = False
         return woken
+
+    def _read_soon(self) -> int | None:
+        spin_us = NEXT_RECORD_SPIN_US if self._spins.is_due() else 0.0
+        began = time.perf_counter()
+        read = read_soon(self._ends.reader, self._bytes, NEXT_RECORD_US, spin_us, GRACE_US)
+        if spin_us:
+            waited_us = (time.perf_counter() - began) * 1e6
+            self._spins.note(read is not None and waited_us <= spin_us + GRACE_US)
+        return read
 
     async def wait(self, timeout_ms: float) -> None:
         """As `sleep`, for at most ``timeout_ms``."""

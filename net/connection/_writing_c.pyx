@@ -119,7 +119,7 @@ cdef double now_ms() noexcept nogil:
     return now.tv_sec * 1e3 + now.tv_nsec / 1e6
 
 
-def read_soon(int descriptor, into, double patience_us, double spin_us=0):
+def read_soon(int descriptor, into, double patience_us, double spin_us=0, double grace_us=0):
     """See ``streams.read_soon_py``."""
     cdef Py_buffer view
     cdef ssize_t count
@@ -129,7 +129,12 @@ def read_soon(int descriptor, into, double patience_us, double spin_us=0):
     try:
         with nogil:
             count = read_before(
-                descriptor, view.buf, view.len, start_ms + patience_us / 1e3, start_ms + spin_us / 1e3
+                descriptor,
+                view.buf,
+                view.len,
+                start_ms + patience_us / 1e3,
+                start_ms + spin_us / 1e3,
+                grace_us / 1e3,
             )
             if count == -1:
                 failure = errno
@@ -143,12 +148,17 @@ def read_soon(int descriptor, into, double patience_us, double spin_us=0):
 
 
 cdef ssize_t read_before(
-    int descriptor, void *into, size_t most, double until_ms, double spin_until_ms
+    int descriptor, void *into, size_t most, double until_ms, double spin_until_ms, double grace_ms
 ) noexcept nogil:
     cdef double left_ms
     cdef ssize_t count
+    cdef bint slept = False
     while True:
         count = read(descriptor, into, most)
+        if count > 0 and not slept:
+            grace_ms += now_ms()
+            while now_ms() < grace_ms:
+                pass
         if count >= 0 or errno != EAGAIN:
             return count
         left_ms = until_ms - now_ms()
@@ -156,5 +166,7 @@ cdef ssize_t read_before(
             return NOTHING_YET
         # Not for long, and not with sched_yield(): on a busy machine that gives the processor away for
         # milliseconds, while a thread that sleeps is woken at once.
-        if until_ms - left_ms >= spin_until_ms and not readable_within(descriptor, left_ms * 1e3):
-            until_ms = 0
+        if until_ms - left_ms >= spin_until_ms:
+            slept = True
+            if not readable_within(descriptor, left_ms * 1e3):
+                until_ms = 0

@@ -70,7 +70,11 @@ def _has_room_soon(descriptor: int) -> bool:
 
 
 def read_soon_py(
-    descriptor: int, into: bytearray | memoryview, patience_us: float, spin_us: float = 0.0
+    descriptor: int,
+    into: bytearray | memoryview,
+    patience_us: float,
+    spin_us: float = 0.0,
+    grace_us: float = 0.0,
 ) -> int | None:
     """Read a descriptor that does not block, and wait for bytes for a short time.
 
@@ -81,6 +85,8 @@ def read_soon_py(
         into: buffer for the bytes.
         patience_us: time limit.
         spin_us: how long to try again and again before sleeping.
+        grace_us: how long to stay awake without the GIL once bytes came before a sleep. The thread that wrote
+            them still has the GIL for a moment, and to wait for it is a sleep, too. This twin has the GIL.
 
     Returns:
         The number of bytes read, 0 at the end of the stream, None if nothing came.

@@ -212,14 +212,33 @@ def test_a_wake_that_came_is_found_without_a_wait() -> None:
 def test_a_wake_that_comes_during_the_wait(monkeypatch):
     """Another thread's ends the wait, and leaves nothing behind for the next one."""
     wakeup = Wakeup()
-    monkeypatch.setattr(module, "PATIENCE_US", 60e6)
+    monkeypatch.setattr(module, "NEXT_RECORD_US", 60e6)
     for _ in range(20):
         thread = threading.Thread(target=wakeup.wake)
         thread.start()
         assert wakeup.is_woken_soon()
         thread.join()
-    monkeypatch.setattr(module, "PATIENCE_US", 50.0)
+    monkeypatch.setattr(module, "NEXT_RECORD_US", 50.0)
     assert not wakeup.is_woken_soon()
+    wakeup.close()
+
+
+def test_a_thread_that_sends_at_once_finds_the_sender_awake(monkeypatch):
+    """Waiting without sleep goes on while it succeeds; each miss in a row doubles the waits with sleep."""
+    wakeup, spins, elapsed = Wakeup(), [], [0.0]
+
+    def read_soon(_descriptor, _into, _patience_us, spin_us, _grace_us):
+        spins.append(spin_us > 0)
+        elapsed[0] += took_us / 1e6
+        return 8 if took_us < module.NEXT_RECORD_US else None
+
+    monkeypatch.setattr(module, "read_soon", read_soon)
+    monkeypatch.setattr(module.time, "perf_counter", lambda: elapsed[0])
+    for took_us, expected in [(40.0, [True] * 8), (700.0, [True, False, True, False, False, False, True, False])]:
+        spins.clear()
+        for _ in range(8):
+            wakeup.is_woken_soon()
+        assert spins == expected, took_us
     wakeup.close()
 
 
@@ -259,7 +278,7 @@ async def test_a_wake_at_the_very_end_of_the_wait_was_lost(autojump_clock, monke
         def _signalled(self, value):
             self.value = value
 
-    monkeypatch.setattr(module, "PATIENCE_US", 0.0)
+    monkeypatch.setattr(module, "NEXT_RECORD_US", 0.0)
     wakeup = Late()
     assert not wakeup.is_woken_soon()
     await sleep_at_most_a_second(wakeup)

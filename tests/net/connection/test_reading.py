@@ -53,6 +53,20 @@ def test_what_comes(read_soon: ReadSoon, ends: tuple[socket.socket, socket.socke
     assert into[:4] == b"late"
 
 
+def test_what_comes_before_a_sleep_is_handed_over_a_moment_later(
+    read_soon: Callable[..., int | None], ends: tuple[socket.socket, socket.socket]
+) -> None:
+    """The end and errors are not: an hour of grace would not end."""
+    ours, theirs = ends
+    into = memoryview(bytearray(10))
+    theirs.sendall(b"here")
+    assert read_soon(ours.fileno(), into, LONG_US, LONG_US, 100.0) == 4
+    theirs.close()
+    assert read_soon(ours.fileno(), into, LONG_US, LONG_US, 3.6e9) == 0
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        read_soon(-1, into, LONG_US, LONG_US, 3.6e9)
+
+
 def test_the_end_and_errors(read_soon: ReadSoon, ends: tuple[socket.socket, socket.socket]) -> None:
     """The end is 0 bytes; what the system refuses is raised; memory must be writable."""
     ours, theirs = ends
