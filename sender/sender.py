@@ -318,10 +318,15 @@ class Sender:
             return False
         context.counters.turns += 1
         delay_ms, requests = decided
-        self._on_drained()
-        for link, batches in requests:
-            self._shipping.ship(link, batches, 0.0)
-        self._set_alarm(delay_ms)
+        try:
+            self._on_drained()
+            for link, batches in requests:
+                self._shipping.ship(link, batches, 0.0)
+            self._set_alarm(delay_ms)
+        except BaseException as error:
+            # A bug, as in `run`: the batch is in no queue, and nothing else would end its wait.
+            self.force_close(error)
+            raise
         if self._completion.finished:
             wakeup.wake()  # its callbacks may not run inside the `send` of another record
         return True

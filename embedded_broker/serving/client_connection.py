@@ -58,6 +58,8 @@ _log = logging.getLogger(__name__)
 _RENEW_SECONDS = 1.0
 _TURN_BYTES = 1024
 """A request costs one unit of its turn, and one more for each KiB: large ones may name many things."""
+_UNITS_OF_AN_ANSWER = 4
+"""What a waiting fetch costs the turn that answers it, beside its reads: 80 to 160 µs."""
 _TURNS_TO_ENCODE = 4
 """An answer that took more turns is encoded beside the loop: the others are encoded in some milliseconds."""
 
@@ -321,8 +323,10 @@ class ClientConnection:
         await self._outbox.flush()
         due, turns = self._broker.parking.due, self._broker.turns
         while due and turns.left > 0:
-            turns.left -= 1
-            due.popitem()[0].answer_now()
+            turns.left -= _UNITS_OF_AN_ANSWER
+            waiter = next(iter(due))  # the first that was woken
+            del due[waiter]
+            waiter.answer_now()
 
     async def _answer_parked(self, due: Dispatched) -> None:
         """Wait for a parked answer, and send it."""

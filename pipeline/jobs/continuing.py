@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 NOTES = "splashdam-outputs"
 _COMMITS = "commits"
+_EMPTY = "empty"
 
 
 def is_used(checkpoint: str) -> bool:
@@ -62,8 +63,8 @@ def need_tables_with_rows(
     Args:
         checkpoint: of the query.
         outputs: of the query, each by its name in `noted`.
-        have_all_rows: whether each row goes to one of them. If none of them exists, the checkpoint is that
-            of another query.
+        have_all_rows: whether each row goes to one of them. If none of them exists, and nothing is noted,
+            the checkpoint is that of another query.
 
     Raises:
         KafkaConfigurationError: a table would lack rows.
@@ -76,8 +77,15 @@ def need_tables_with_rows(
         note = _folder(checkpoint) / NOTES / name
         need_table(checkpoint, tables[name], rows_in=note.read_text("utf-8"))
     are_all_tables = tables.keys() == outputs.keys()
-    if have_all_rows and are_all_tables and not notes and not any(map(_exists, tables.values())):
+    is_known = bool(names_in(checkpoint, NOTES))
+    if have_all_rows and are_all_tables and not is_known and not any(map(_exists, tables.values())):
         need_table(checkpoint, next(iter(tables.values())))
+
+
+def note_empty(checkpoint: str) -> None:
+    """Note a micro-batch without rows, such as one of aborted transactions: no output may have any yet."""
+    if Location.of(checkpoint).is_local:
+        _write_note(_folder(checkpoint) / NOTES / _EMPTY, "")
 
 
 def noted(output: Output, checkpoint: str, name: str) -> Output:
@@ -107,11 +115,15 @@ class _NotedOutput:
     def write(self, rows: DataFrame, query: str, batch: int) -> None:
         """Write, then note it: after a crash in between, the batch is repeated."""
         self.output.write(rows, query, batch)
-        if not self.note.exists():
-            self.note.parent.mkdir(parents=True, exist_ok=True)
-            aside = self.note.with_name(f".{self.note.name}.new")
-            aside.write_text(_address(self.output), "utf-8")
-            os.replace(aside, self.note)
+        _write_note(self.note, _address(self.output))
+
+
+def _write_note(note: Path, text: str) -> None:
+    if not note.exists():
+        note.parent.mkdir(parents=True, exist_ok=True)
+        aside = note.with_name(f".{note.name}.new")
+        aside.write_text(text, "utf-8")
+        os.replace(aside, note)
 
 
 def _address(output: Output) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.jobs.continuing import need_tables_with_rows, noted
+from splashdam.pipeline.jobs.continuing import need_tables_with_rows, note_empty, noted
 from splashdam.pipeline.jobs.micro_batches import Batch, Running, held, run_batches
 from splashdam.pipeline.jobs.outputs import Output
 
@@ -205,6 +205,8 @@ def decode(source: DataFrame, form: ValueFormat, good: Output, bad: Output, runn
                 wrong = rows.where(f"{REASON} IS NOT NULL").drop("decoded")
                 sent = dead_letters(wrong, batch.query) if bad.takes_records else wrong
                 bad.write(sent, f"{batch.query}-{REJECTED}", batch.number)
+            if not counts and source.isStreaming and running.checkpoint is not None:
+                note_empty(running.checkpoint)
             return report.add(counts)
 
     run_batches(judged, step, running)

@@ -165,6 +165,18 @@ def test_ctrl_c_inside_a_send_lost_the_batch_that_it_was_writing(
         signal.signal(signal.SIGINT, before)
 
 
+async def test_a_bug_inside_a_send_left_its_batch_in_flight_for_ever(
+    cluster: Any, autojump_clock: Any, monkeypatch: Any
+) -> None:
+    """It ends the producer, as in the sender's own task; `close` had waited for the batch."""
+    async with cluster.producer(linger_ms=0) as producer:
+        await (await producer.send("one", b"the first opens connections"))
+        monkeypatch.setattr(Shipping, "ship", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            await producer.send("one", b"v")
+    assert not producer._core.accumulator.has_incomplete
+
+
 async def test_a_waiting_task_goes_on_once_the_step_that_told_it_has_ended(
     cluster: Any, autojump_clock: Any
 ) -> None:

@@ -234,7 +234,10 @@ def test_a_thread_that_sends_at_once_finds_the_sender_awake(monkeypatch):
 
     monkeypatch.setattr(module, "read_soon", read_soon)
     monkeypatch.setattr(module.time, "perf_counter", lambda: elapsed[0])
-    for took_us, expected in [(40.0, [True] * 8), (700.0, [True, False, True, False, False, False, True, False])]:
+    for took_us, expected in [
+        (40.0, [True] * 8),
+        (700.0, [True, False, True, False, False, False, True, False]),
+    ]:
         spins.clear()
         for _ in range(8):
             wakeup.is_woken_soon()

@@ -12,7 +12,13 @@ import pytest
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.jobs.continuing import is_used, need_table, need_tables_with_rows, noted
+from splashdam.pipeline.jobs.continuing import (
+    is_used,
+    need_table,
+    need_tables_with_rows,
+    note_empty,
+    noted,
+)
 from splashdam.pipeline.jobs.decode import need_decoded
 from splashdam.pipeline.jobs.outputs import TableOutput, TopicOutput
 from splashdam.pipeline.jobs.window import need_windows
@@ -97,6 +103,13 @@ def test_a_decoder_s_checkpoint_without_its_tables_is_another_query_s(tmp_path: 
     need_decoded(checkpoint, TopicOutput("t", {}), bad)
     write(table(tmp_path, "good", Made))
     need_decoded(checkpoint, good, bad)
+
+
+def test_a_decoder_that_met_no_rows_was_called_another_query(tmp_path: Path) -> None:
+    """Its first micro-batches had none, as where transactions were aborted: both tables may be missing."""
+    checkpoint = used(tmp_path / "ckpt")
+    note_empty(checkpoint)
+    need_decoded(checkpoint, table(tmp_path, "good"), table(tmp_path, "bad"))
 
 
 def test_windows_that_are_all_open_are_in_no_table(tmp_path: Path) -> None:
