@@ -165,15 +165,24 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             super().__init__(**{**self._options, "client_id": self._settings.client_id})
             self._may_start_again = False
         self._core.refuse_unless_new()
+        self._core.keeps_plugins = True  # after an error, the next attempt has the same serializers
         try:
             await super().start()
             if self._settings.transactional_id is not None:
                 await self.init_transactions()
         except BaseException as error:
-            await self.stop(0)
+            await super().stop(0)
             self._may_start_again = True
             _raise_as_in_aiokafka(error)
             raise
+        self._core.keeps_plugins = False
+
+    async def stop(self, timeout: float | None = None) -> None:
+        """See ``AsyncioKafkaProducer.stop``."""
+        if self._may_start_again and self._core.keeps_plugins:  # for another attempt, which does not come
+            self._core.keeps_plugins = False
+            self._core.intake.close_plugins()
+        await super().stop(timeout)
 
     async def send(  # type: ignore[override]  # noqa: PLR0917 (aiokafka's order of arguments)
         self,
@@ -329,6 +338,14 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             _raise_as_in_aiokafka(error)
             raise
 
+    async def abort_transaction(self) -> None:
+        """See ``AsyncioKafkaProducer.abort_transaction``; raises ``ProducerFenced`` as ``send``."""
+        try:
+            await super().abort_transaction()
+        except KafkaError as error:
+            _raise_as_in_aiokafka(error)
+            raise
+
     async def commit_transaction(self) -> None:
         """See ``AsyncioKafkaProducer.commit_transaction``; raises ``ProducerFenced`` as ``send``."""
         try:
@@ -354,21 +371,21 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             raise
 
 
-_SAID_BY: Mapping[type[KafkaError], type[KafkaError]] = {
+_CAUSES_RAISED_INSTEAD: Mapping[type[KafkaError], type[KafkaError]] = {
     FatalTransactionError: BrokerResponseError,
     KafkaTimeoutError: UnknownTopicOrPartitionError,
     TransactionFailedError: ProducerFenced,
 }
-"""Errors that say what to do now, with the causes that aiokafka raises in their place."""
+"""By class of an error, that of its cause which aiokafka raises in its place."""
 
 
 def _raise_as_in_aiokafka(error: BaseException | None) -> None:
     """Raise the cause of an error, where aiokafka does so.
 
     Raises:
-        KafkaError: the cause, one of ``_SAID_BY``.
+        KafkaError: the cause, one of ``_CAUSES_RAISED_INSTEAD``.
     """
-    for kind, told in _SAID_BY.items():
+    for kind, told in _CAUSES_RAISED_INSTEAD.items():
         if isinstance(error, kind) and isinstance(error.__cause__, told):
             raise fresh(error.__cause__) from None
 

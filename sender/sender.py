@@ -299,14 +299,14 @@ class Sender:
         own loop that is not called by the sender: signal handlers, finalizers and callbacks wake it instead.
 
         Returns:
-            whether it was sent. If not, nothing has changed.
+            whether it was sent. If not, the batch is still queued.
         """
         context, wakeup = self._context, self._context.wakeup
         if self._nursery is None or not isinstance(wakeup, SharedLoopWakeup) or not wakeup.sleeps_beside():
             return False
         # Many tasks that send in the same pass share a request, in which the first of them would be missing.
         # With ``acks=0`` no request is ever in flight: in a loop without a pause each record would go alone.
-        if not self._shipping.one_by_one or context.settings.acks == 0:
+        if not self._shipping.last_had_one_record or context.settings.acks == 0:
             return False
         for link in self._links:
             # While one request is under way, the next batch fills.
@@ -324,11 +324,12 @@ class Sender:
                 self._shipping.ship(link, batches, 0.0)
             self._set_alarm(delay_ms)
         except BaseException as error:
-            # A bug, as in `run`: the batch is in no queue, and nothing else would end its wait.
+            # A bug, or a signal handler that raises. The batch is in no queue, and nothing else would end its
+            # wait, so the producer ends, as when the sender's task fails.
             self.force_close(error)
             raise
-        if self._completion.finished:
-            wakeup.wake()  # its callbacks may not run inside the `send` of another record
+        if self._completion.finished or context.accumulator.has_queued:
+            wakeup.wake()  # callbacks may not run inside the `send` of another record
         return True
 
     def _patience_ms(self, requests: list[NodeBatches]) -> float:

@@ -207,7 +207,7 @@ class Shipping:
 
     Attributes:
         ended: the sender has ended and fails all batches itself; responses are ignored.
-        one_by_one: the last request had one record.
+        last_had_one_record: whether the last request had one, as those of a caller that awaits each.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class Shipping:
         self._transactions = transactions
         self._forms: dict[TopicPartition, ProduceForm | None] = {}  # None: sent to once
         self.ended = False
-        self.one_by_one = False
+        self.last_had_one_record = False
 
     def ready(self, now_ms: float) -> ReadyCheck:
         """Return the nodes with ready batches; request unknown partition leaders. The guard is held."""
@@ -295,7 +295,7 @@ class Shipping:
         ``net.connection.streams``.
         """
         context = self._context
-        self.one_by_one = len(batches) == 1 and batches[0].record_count == 1
+        self.last_had_one_record = len(batches) == 1 and batches[0].record_count == 1
         try:
             if context.accumulator.compressions.used:
                 batches = seal_and_fit(context, self._completion, batches, link.version_for(ProduceRequest))

@@ -86,6 +86,7 @@ class ProducerCore(Generic[FutureT]):
         connect: opens and tracks connections.
         finished: opens when the loop has ended and every future is done.
         console: the page of ``console_port``; None without.
+        keeps_plugins: do not close serializers and interceptors at the end: another core has them next.
         instance_id: assigned by a broker (KIP-714); ``NO_INSTANCE_ID`` before.
         identified: opens when ``instance_id`` is assigned, or when the loop has ended.
         transactions: with a transactional id; None without.
@@ -148,6 +149,7 @@ class ProducerCore(Generic[FutureT]):
         self._own_loop = own_loop
         self._pid = os.getpid()
         self.console: ProducerConsole | None = None
+        self.keeps_plugins = False
         self._addresses = list(addresses)
         self._crash: BaseException | None = None
         self._forced: KafkaError | None = None
@@ -489,7 +491,8 @@ class ProducerCore(Generic[FutureT]):
             self.deferred.end(error)
             # They look again, and find the producer closed.
             self._wake_metadata_waiters()
-            self.intake.close_plugins()
+            if not self.keeps_plugins:
+                self.intake.close_plugins()
             if self._reporters is not None:
                 self._reporters.close()
             if self.console is not None:

@@ -224,7 +224,7 @@ class RecordIntake(Generic[FutureT]):
                 ``expected_bytes``.
             intercepted: the interceptors have seen the record.
             may_be_empty: accept a record with neither key nor value, as Kafka does.
-            on_opened: called in place of ``wake`` if the record has opened a batch here.
+            on_opened: called in place of ``wake`` if the record opens a batch here; not with interceptors.
         """
         refuse = self._refuse  # read once: another thread may begin a transaction
         if refuse is not None:

@@ -7,7 +7,6 @@ watermark that it knows.
 
 from __future__ import annotations
 
-from collections.abc import Container
 from functools import partial
 from itertools import count
 from typing import NamedTuple
@@ -134,7 +133,7 @@ async def _wait_and_read(waiting: _Waiting, send: Send | None = None) -> FetchRe
         raise
 
 
-def _answer_in_turn(waiting: _Waiting, send: Send, changed: Container[TopicPartition]) -> bool:
+def _answer_in_turn(waiting: _Waiting, send: Send, changed: set[TopicPartition]) -> bool:
     """Answer a fetch that waits, if it finds enough now; return whether it did.
 
     The turn is that of the request that caused the event, so a fetch of many partitions waits for its own.
@@ -144,11 +143,14 @@ def _answer_in_turn(waiting: _Waiting, send: Send, changed: Container[TopicParti
     if asked.count > _MOST_IN_TURN or asked.is_over:
         return False
     try:
-        if not turns.take_all(reading.read(changed)):
-            reading.close_slices()
-            return False
-        answer = turns.take_all(_answer(reading, asked, context))
-        context.account.spent_ms += context.broker.clock.now_ms() - began_ms  # of its own client's quota
+        try:
+            if not turns.take_all(reading.read(changed)):
+                reading.close_slices()
+                changed.clear()  # read here, and not once more when its own task has its turn
+                return False
+            answer = turns.take_all(_answer(reading, asked, context))
+        finally:
+            context.account.spent_ms += context.broker.clock.now_ms() - began_ms  # of its own client's quota
         send(answer)
     except BaseException:
         reading.close_slices()

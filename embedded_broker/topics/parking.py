@@ -7,7 +7,7 @@ is not read again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from types import TracebackType
 from typing import Protocol
@@ -53,8 +53,9 @@ class FetchWaiter:
         partitions: of the fetch.
         isolation: how far it reads.
         wants_high_watermark: wake a follower at once when the high watermark moves.
-        answer: answers the fetch without waiting, given the partitions with events; returns false if it does
-            not, and ``wait`` returns as usual.
+        answer: answers the fetch without waiting, given the partitions with events, and returns true. If it
+            finds too little, it returns false, and ``wait`` returns as usual; it may empty the set, for what
+            it has read.
 
     Attributes:
         is_answered: ``answer`` has done so.
@@ -81,7 +82,7 @@ class FetchWaiter:
         isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
         *,
         wants_high_watermark: bool = False,
-        answer: Callable[[Container[TopicPartition]], bool] | None = None,
+        answer: Callable[[set[TopicPartition]], bool] | None = None,
     ) -> None:
         self.is_answered = False
         self._answer = answer

@@ -39,7 +39,7 @@ def need_table(checkpoint: str, table: TableOutput, *, rows_in: str = "") -> Non
 
     Args:
         checkpoint: of the query.
-        table: it is made before the query's first commit.
+        table: one that the job makes before the query's first commit.
         rows_in: where the rows of these micro-batches are, if that is known.
 
     Raises:

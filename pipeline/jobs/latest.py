@@ -189,7 +189,7 @@ def latest_into_delta(
             the table is; or deltalake is not installed.
         TableConflictError: other writers changed the table at every attempt.
     """
-    if running.checkpoint is not None:
+    if source.isStreaming and running.checkpoint is not None:
         need_table(running.checkpoint, TableOutput("delta", place, options=options or {}))
     report = LatestReport()
     table = UpsertTable(place, KEYS, "offset", "source.value IS NULL", options or {})

@@ -6,6 +6,7 @@ A batch DataFrame is one batch, a stream has one for each of Spark's micro-batch
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -108,10 +109,12 @@ def interval_of(seconds: float | None) -> int | None:
     """Return an interval in milliseconds, as `Running` and ``triggered`` take it; None without one.
 
     Raises:
-        KafkaConfigurationError: it is above 0 and below a millisecond.
+        KafkaConfigurationError: it is above 0 and below a millisecond, negative, or no number.
     """
     if seconds is None:
         return None
+    if not 0 <= seconds < math.inf:
+        raise KafkaConfigurationError(f"an interval is a number of seconds, 0 for no pause, not {seconds!r}")
     if 0 < seconds < 0.001:
         raise KafkaConfigurationError(
             f"an interval of {seconds:g} s is below Spark's shortest, a millisecond: give 0.001 or more, or "

@@ -37,7 +37,7 @@ def check_around(location: Location, what: str, *, may_be_table: bool = False) -
 
     Args:
         location: the place.
-        what: it is, and its name.
+        what: kind and name of the place, for the message.
         may_be_table: whether a table at the place itself is left to other checks.
 
     Raises:

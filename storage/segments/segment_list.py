@@ -98,7 +98,7 @@ class SegmentList:
     def may_have_aborted(self, offset: int) -> bool:
         """Return false if no aborted transaction has records from ``offset`` on.
 
-        Exact in the active segment, where most reads are; the indexes of others are not loaded for it.
+        True does not say that there is one: indexes of segments that are not active are not loaded for this.
 
         Raises:
             KafkaStorageError: an index cannot be read.

@@ -571,6 +571,35 @@ def test_a_start_that_failed_could_not_be_repeated(tcp_cluster: Any, transaction
     asyncio.run(main())
 
 
+def test_a_start_that_failed_closed_the_serializers_of_the_next_one(closed_port: str) -> None:
+    """They are closed once, when the program gives up."""
+
+    class Registry:
+        closed = 0
+
+        def __call__(self, value: Any) -> bytes:
+            return bytes(value)
+
+        def close(self) -> None:
+            self.closed += 1
+
+    registry = Registry()
+
+    async def main() -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=closed_port, request_timeout_ms=1, value_serializer=registry
+        )
+        for _ in range(2):
+            with pytest.raises(splashdam.aiokafka.KafkaConnectionError):
+                await producer.start()
+            assert registry.closed == 0
+        for _ in range(2):
+            await producer.stop()
+            assert registry.closed == 1
+
+    asyncio.run(main())
+
+
 def test_a_token_comes_from_the_applications_loop() -> None:
     """The provider uses what that loop has; the producer's own loop is another one."""
 

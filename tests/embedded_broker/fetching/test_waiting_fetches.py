@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 import trio
 from support.broker.broker_talk import NOW_MS, Talk, batch, fetch_request, fetched, produce, records_of
+from support.broker.transaction_talk import RawProducer
 from support.running.patches import guard
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -127,6 +128,47 @@ async def test_a_wake_read_all_partitions_of_a_fetch_again(
     await produce(producer, "t", batch(b"a"), partition=1)
     assert await values(talk) == [[], [b"a"], []]
     assert reads == [1]
+
+
+async def test_an_open_transaction_was_read_twice_for_each_of_its_batches(
+    over_tcp: OverTcp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the producer's turn, where it is not stable yet, and again in the waiting fetch's own."""
+    broker, talk, producer = over_tcp
+    reads: list[int] = []
+    read, answer_now, listen = Log.read, FetchWaiter.answer_now, FetchWaiter.listen
+    told: list[str] = []
+
+    def counted(self: Log, *given: Any, **options: Any) -> Any:
+        reads.append(self.topic_partition.partition)
+        return read(self, *given, **options)
+
+    def in_turn(self: FetchWaiter) -> None:
+        told.append("in turn")
+        answer_now(self)
+
+    def listened(self: FetchWaiter) -> set[TopicPartition]:
+        told.append("own task")
+        return listen(self)
+
+    writing = RawProducer(producer)
+    assert await writing.initialize() == 0
+    assert await writing.write(b"opens the transaction") == 0
+    await talk.send(fetch_request("t", 0, partitions=(0, 1, 2), isolation_level=1, **PATIENT), 12)
+    await until_parked(broker, 3)
+    monkeypatch.setattr(Log, "read", counted)
+    monkeypatch.setattr(FetchWaiter, "answer_now", in_turn)
+    monkeypatch.setattr(FetchWaiter, "listen", listened)
+    for number in range(1, 4):
+        assert await writing.write(b"v") == 0
+        with trio.fail_after(300):
+            while len(told) < 2 * number:
+                await trio.lowlevel.checkpoint()
+        for _ in range(5):  # its own task reads right after it has listened
+            await trio.lowlevel.checkpoint()
+        assert (reads, told) == ([0] * number, ["in turn", "own task"] * number)
+    assert await writing.end() == 0
+    assert await values(talk) == [[b"opens the transaction", b"v", b"v", b"v"], [], []]
 
 
 async def test_records_that_were_too_few_are_read_again(

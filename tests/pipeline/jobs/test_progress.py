@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,3 +99,6 @@ def test_an_interval_reached_spark_in_a_form_that_it_does_not_read() -> None:
     ]
     with pytest.raises(KafkaConfigurationError, match="an interval of 1e-05 s is below Spark's shortest"):
         interval_of(0.00001)
+    for wrong in (-1.0, math.nan, math.inf):
+        with pytest.raises(KafkaConfigurationError, match=f"0 for no pause, not {wrong}"):
+            interval_of(wrong)
