@@ -304,6 +304,7 @@ class BrokerLink:
         self._closing = True
         self._scope.cancel()
 
+    @trio.lowlevel.enable_ki_protection  # see ``ProducerCore.main``
     async def _serve(self) -> None:
         failure: BaseException | None = None
         try:
@@ -376,6 +377,7 @@ class BrokerLink:
             return NetworkExceptionError(f"{reason.message}; {hint}")
         return reason
 
+    @trio.lowlevel.enable_ki_protection  # see ``ProducerCore.main``
     async def _run(
         self, connection: Connection, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:

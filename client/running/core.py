@@ -225,8 +225,14 @@ class ProducerCore(Generic[FutureT]):
             return None
         return BootstrapLookup(self.intake, timeout_ms)
 
+    @trio.lowlevel.enable_ki_protection
     async def main(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The loop: send until the producer is closed. An error of the sender ends it and is logged."""
+        """The loop: send until the producer is closed. An error of the sender ends it and is logged.
+
+        In a trio program Ctrl-C would be raised in whichever task runs, between two instructions. Here that
+        left batches half decided, whose records nobody could wait for. So all tasks of a producer are
+        protected from it, and the program's main task has it at its next checkpoint.
+        """
         SENDER_THREADS.enter()
         try:
             await self._main(task_status)
@@ -453,6 +459,7 @@ class ProducerCore(Generic[FutureT]):
     def _advance(self, event: Event) -> None:
         self.state = next_state(TRANSITIONS, self.state, event, "a producer")
 
+    @trio.lowlevel.enable_ki_protection
     async def _end_when_abandoned(self) -> None:
         await self._abandoned.wait()
         await trio.sleep(self.settings.exit_timeout_ms / 1000)
@@ -561,6 +568,7 @@ class LoopCalls:
         if self._finished.opened:
             self.do_all()
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Run the queued functions in the loop, until cancelled."""
         while True:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeAlias
 
+import trio
+
 from splashdam.client.sending.intake import PendingSend, RecordIntake, Wait
 from splashdam.model.errors import BufferExhaustedError
 from splashdam.record.kernel import BatchOutcome
@@ -70,6 +72,7 @@ class DeferredSends(Generic[FutureT]):
             self.fail_all(self._ended_by)
         return future
 
+    @trio.lowlevel.enable_ki_protection  # see ``ProducerCore.main``
     async def run(self) -> None:
         """Append records as they become possible, until cancelled."""
         while True:

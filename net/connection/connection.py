@@ -479,6 +479,7 @@ class Connection:
         self.is_writing = True
         self._tasks.start_soon(self._write_rest, rest, pending, expect_response)
 
+    @trio.lowlevel.enable_ki_protection  # see ``ProducerCore.main``
     async def _write_rest(self, rest: list[memoryview], pending: AnyPending, expect_response: bool) -> None:
         try:
             await self._write(rest, pending)

@@ -16,6 +16,7 @@ from support.clients.local_cluster import LocalCluster
 from support.running.patches import guard
 from support.scripted.cluster import Trouble
 
+from splashdam.accumulator.batch import BatchEvent, ProducerBatch
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.client.partitioning.partitioners import hashed_partition
 from splashdam.model.broker_errors import ErrorCode, MessageTooLargeError, TopicAuthorizationFailedError
@@ -163,6 +164,39 @@ def test_ctrl_c_inside_a_send_lost_the_batch_that_it_was_writing(
         trio.run(main, clock=clock)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_in_a_task_of_the_producer_left_records_undecided_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It came between the state of a batch and its outcome. The program's main task has it instead."""
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    away, advance = LocalCluster(clock), ProducerBatch.advance
+    futures: list[Any] = []
+
+    def interrupted(batch: ProducerBatch, event: BatchEvent) -> None:
+        advance(batch, event)
+        if event is BatchEvent.SUCCEED:
+            monkeypatch.undo()
+            signal.raise_signal(signal.SIGINT)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(away.scripted.run)
+            async with away.producer(linger_ms=0) as producer:
+                await (await producer.send("two", b"opens connections"))
+                monkeypatch.setattr(ProducerBatch, "advance", interrupted)
+                futures.extend([await producer.send("two", b"v", partition=number) for number in (0, 1)])
+                with pytest.raises(KeyboardInterrupt):
+                    await trio.sleep(5)
+            nursery.cancel_scope.cancel()
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        trio.run(main, clock=clock)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert [future.succeeded() for future in futures] == [True, True]
 
 
 async def test_a_bug_inside_a_send_left_its_batch_in_flight_for_ever(
