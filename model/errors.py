@@ -255,6 +255,8 @@ class ProducerFenced(KafkaError):
     answer either with one code or with the other, by request and version. The name is aiokafka's.
     """
 
+    remedy = "close this producer; make a new one if no other should have the transactional_id"
+
 
 class KafkaTimeoutError(RetriableError, TimeoutError):
     """A timeout expired; the text says what was waited for and what was seen last."""
