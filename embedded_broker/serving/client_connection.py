@@ -105,6 +105,7 @@ class ClientConnection:
         self.has_ended = False
         self._stream = stream
         self._broker = broker
+        self._parking = broker.parking
         self._address = address
         self._session = session
         self._authenticated = authenticated
@@ -310,18 +311,20 @@ class ClientConnection:
         while self._begun:
             due = self._begun.popleft()
             if isinstance(due, Dispatched):
-                await self._flush()
+                await self._outbox.flush()
+                self._answer_due()
                 await self._unless_gone(partial(self._answer_parked, due))
             else:
                 self._outbox.add(due)
             if self._mute_ms:
                 await self._mute()
-        await self._flush()
-
-    async def _flush(self) -> None:
-        """Send all answers that are ready, and then those to waiting fetches that the requests have woken."""
         await self._outbox.flush()
-        due, turns = self._broker.parking.due, self._broker.turns
+        if self._parking.due:  # most requests wake nobody
+            self._answer_due()
+
+    def _answer_due(self) -> None:
+        """Answer waiting fetches that the requests of this turn have woken, after the answers to those."""
+        due, turns = self._parking.due, self._broker.turns
         while due and turns.left > 0:
             turns.left -= _UNITS_OF_AN_ANSWER
             waiter = next(iter(due))  # the first that was woken
