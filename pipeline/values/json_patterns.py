@@ -109,7 +109,7 @@ def _integer(bits: int) -> str:
 
 
 def _other_name(names: Sequence[bytes]) -> str:
-    """Return the pattern of a name that is none of these. One with an escape is taken for another name."""
+    """Return the pattern of a name other than these. A name that has an escape counts as another name."""
     if max(map(len, names)) > LONGEST_NAME or sum(map(len, names)) > LONGEST_NAMES:
         return _LOOSE_TEXT
     return rf'"(?:{_other_than(names)}|{_PLAIN}*{_ANY_ESCAPE}(?:{_PLAIN}|{_ANY_ESCAPE})*)"'

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import threading
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -39,6 +40,15 @@ SILENCE = Trouble(then="silence")
 
 def silent_for_records(message: Any) -> Trouble:
     return SILENCE if isinstance(message, ProduceRequest) else Trouble()
+
+
+def run_with_ctrl_c(main: Callable[[], Awaitable[None]], clock: trio.testing.MockClock) -> None:
+    """Run a program in which SIGINT is Python's Ctrl-C, as trio asks for."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        trio.run(main, clock=clock)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 async def test_send_await_flush(cluster: Any, autojump_clock: Any) -> None:
@@ -159,11 +169,7 @@ def test_ctrl_c_inside_a_send_lost_the_batch_that_it_was_writing(
                 assert (await future).offset == 2
             nursery.cancel_scope.cancel()
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        trio.run(main, clock=clock)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    run_with_ctrl_c(main, clock)
 
 
 def test_ctrl_c_in_a_task_of_the_producer_left_records_undecided_for_ever(
@@ -191,11 +197,7 @@ def test_ctrl_c_in_a_task_of_the_producer_left_records_undecided_for_ever(
                     await trio.sleep(5)
             nursery.cancel_scope.cancel()
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        trio.run(main, clock=clock)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    run_with_ctrl_c(main, clock)
     assert [future.succeeded() for future in futures] == [True, True]
 
 

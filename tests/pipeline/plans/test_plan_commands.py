@@ -411,7 +411,7 @@ def test_an_audit_took_a_topic_that_is_not_there_for_compacted(
 
 @pytest.mark.parametrize("told", [True, False])
 def test_a_library_s_warnings_stood_before_the_error(told: bool, servers: str, here: Path) -> None:
-    """deltalake's Rust code wrote why it found no region and no keys, line after line; who asks gets it."""
+    """deltalake's Rust code wrote why it found no region and no keys, line after line. RUST_LOG shows it."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
     environment |= {"HOME": str(here), "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}
     environment |= {"RUST_LOG": "warn"} if told else {}
