@@ -118,7 +118,7 @@ def _check_end(log: Log, count: int) -> None:
 
 def read(folder: Path, count: int) -> dict[str, float]:
     """A file that was just written, read in steps of 1 MiB, with a checksum over each."""
-    path, block = folder / "file", bytes(1 << 20)
+    path, block = folder / "file", raw_client.batch_of(RECORDS, RECORD_BYTES)
     with path.open("wb") as file:
         for _ in range(count):
             file.write(block)

@@ -32,6 +32,7 @@ from splashdam.embedded_broker.serving.dispatch import Interception
 from splashdam.embedded_broker.serving.receiving import BusyPolling
 from splashdam.embedded_broker.serving.registry import registered_guards
 from splashdam.embedded_broker.serving.request_memory import RequestMemory
+from splashdam.embedded_broker.serving.selector import Selector
 from splashdam.embedded_broker.serving.socket_server import (
     OpenListener,
     SocketServer,
@@ -103,6 +104,7 @@ class Broker:
         server: listens, and serves the connections of clients.
         produce_templates: the layouts of usual Produce requests, shared by all clients.
         disk_failures: reports appends that a disk has refused.
+        selector: waits for the requests of clients that send usual ones.
         refused_topics: internal topics that could not be created when they were needed.
         request_memory: limits the memory of requests that are being received.
         console_link: of its console, if it has one.
@@ -135,6 +137,7 @@ class Broker:
         )
         self.busy_polling = BusyPolling(self.parking, own_loop)
         self.turns = Turns(logs.files.run, clock.now_ms)
+        self.selector = Selector(self.turns, self.parking, nursery.start_soon)
         self.controller = controller
         self.topics = Topics(controller, logs, lambda: self.settings, self.parking, clock)
         self.leadership: Leadership = leadership or ClusterView(controller, self.node_id)

@@ -37,6 +37,7 @@ from splashdam.embedded_broker.serving.dispatch import (
 from splashdam.embedded_broker.serving.receiving import BusyPolling, FrameReceiver
 from splashdam.embedded_broker.serving.registry import AskedBroker, Client
 from splashdam.embedded_broker.serving.request_memory import RequestMemory, network_of
+from splashdam.embedded_broker.serving.selector import Arrival, SelectionKey, Selector
 from splashdam.embedded_broker.serving.sending import Outbox
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import ProtocolError, message_of
@@ -58,8 +59,6 @@ _log = logging.getLogger(__name__)
 _RENEW_SECONDS = 1.0
 _TURN_BYTES = 1024
 """A request costs one unit of its turn, and one more for each KiB: large ones may name many things."""
-_UNITS_OF_AN_ANSWER = 4
-"""What a waiting fetch costs the turn that answers it, beside its reads: 80 to 160 µs."""
 _TURNS_TO_ENCODE = 4
 """An answer that took more turns is encoded beside the loop: the others are encoded in some milliseconds."""
 
@@ -71,6 +70,7 @@ class ServedBroker(AskedBroker, Protocol):
     interception: Interception
     produce_templates: ProduceTemplates
     request_memory: RequestMemory
+    selector: Selector
 
 
 class ClientConnection:
@@ -120,6 +120,10 @@ class ClientConnection:
             stream, max_bytes, broker.busy_polling, broker.request_memory, self._party
         )
         self._outbox = Outbox(stream, self._progressed)
+        self._key: SelectionKey | None = None
+        if Selector.is_available and session is None and type(stream) is trio.SocketStream:
+            self._key = SelectionKey(broker.selector, stream.socket.fileno(), self)
+        self._is_usual = False  # the last requests were answered by ``_answer_fast``
         self._fast_produce = FastProduce(broker, broker.produce_templates, self._refused)
         self._begun: deque[Dispatched | list[Part]] = deque()
         """A parked answer, and those behind it."""
@@ -154,16 +158,29 @@ class ClientConnection:
             await trio.aclose_forcefully(self._stream)
 
     async def _serve(self) -> None:
-        receiver = self._receiver
+        receiver, outbox, key = self._receiver, self._outbox, self._key
         self._progressed()
         try:
-            while (frames := await receiver.receive()) is not None:
+            while True:
+                has_read = False
+                # After usual requests only: to change between both ways of waiting costs a pass of the loop.
+                if key is not None and self._is_usual and receiver.may_read_now:
+                    arrival = await key.wait()
+                    await self._settle()  # what was answered in place, and is not sent yet
+                    if arrival is Arrival.END:
+                        return
+                    if arrival is Arrival.NOTHING:
+                        continue
+                    has_read = True
+                frames = await receiver.receive(has_read=has_read)
+                if frames is None:
+                    return
                 self._progressed()
                 try:
                     await self._answer_all(frames)
                 except (ProtocolError, CloseConnectionError) as error:
                     if isinstance(error, CloseConnectionError) and error.parts:
-                        self._outbox.add(error.parts)
+                        outbox.add(error.parts)
                     await self._settle()  # earlier requests are still answered
                     raise
                 except SilencedError:
@@ -174,7 +191,33 @@ class ClientConnection:
                     return
                 await self._settle()
         finally:
+            if key is not None:
+                key.close()
             receiver.close()
+
+    def answer_in_place(self, *, is_polled: bool) -> Arrival | None:
+        """See ``Channel``."""
+        receiver, turns = self._receiver, self._broker.turns
+        if not receiver.read_now(is_polled=is_polled):
+            return Arrival.END
+        self._progressed()
+        if self._broker.interception.interceptor is None:
+            try:
+                while turns.left > 0 and (frame := receiver.next_frame()) is not None:
+                    if self._outbox.is_full or not self._answer_fast(frame):
+                        receiver.put_back(frame)
+                        break
+                    self.client.requests += 1
+                    turns.left -= 1 + len(frame) // _TURN_BYTES
+            except ProtocolError:
+                return Arrival.BYTES  # its task meets it again, once the answers so far are sent
+        if not receiver.is_empty:
+            return Arrival.BYTES
+        return Arrival.NOTHING if receiver.has_filled_buffer else None
+
+    def send_in_place(self) -> bool:
+        """See ``Channel``."""
+        return self._outbox.write_now()
 
     def _party(self) -> Hashable:
         """Return the unit of fairness for request memory: the principal in its network."""
@@ -198,6 +241,7 @@ class ClientConnection:
         # Every request costs units, so that one connection cannot hold the loop (docs/decisions/turns.md).
         self._interceptor = self._broker.interception.interceptor  # once for all requests of this wake
         self.client.requests += len(frames)
+        self._is_usual = self._session is None
         frames.reverse()  # up to 150,000 of them: ``pop(0)`` would move all the others
         while frames:
             if turns.left <= 0:
@@ -205,8 +249,15 @@ class ClientConnection:
                 await trio.lowlevel.checkpoint()
                 turns.begin()
             frame = frames.pop()
-            await (self._answer(frame) if self._session is None else self._answer_in(self._session, frame))
+            if self._session is not None:
+                await self._answer_in(self._session, frame)
+            elif self._begun or self._interceptor is not None:
+                await self._answer(frame)
+            elif not self._answer_fast(frame):  # most are answered so, without a coroutine for each
+                await self._answer_by_handler(frame)
             turns.left -= 1 + len(frame) // _TURN_BYTES
+            if self._outbox.is_full:
+                await self._outbox.flush()
 
     async def _answer(self, frame: memoryview) -> None:
         # Produce requests behind one that waits for the disk are appended at once, and share its sync. Other
@@ -215,40 +266,52 @@ class ClientConnection:
             await self._settle()
         if self._interceptor is not None:
             await self._answer_intercepted(frame, self._interceptor)
-            return
+        elif not self._answer_fast(frame):
+            await self._answer_by_handler(frame)
+
+    def _answer_fast(self, frame: memoryview) -> bool:
+        """Answer a usual Produce request; return false if it is left to its handler."""
         parts = self._fast_produce.answer(frame)
         if parts is None:
-            try:
-                dispatched = dispatch(
-                    frame,
-                    self._broker,
-                    self._address,
-                    self._session,
-                    self.client,
-                    is_heavy=self._fast_produce.is_heavy,
-                )
-            except LargeRequestError as large:
-                await self._answer_large(frame, large)
-                return
-            self._fast_produce.learn(frame, dispatched.request, dispatched.version)
-            if isinstance(dispatched.answer, Parked):
-                self._begun.append(dispatched)
-                # Kafka mutes the connection in this case, so no client relies on later requests being
-                # started.
-                if not dispatched.answer.lets_others_begin:
-                    await self._settle()
-                return
-            parts = self._made(dispatched.answer, dispatched)
-            if self._mute_ms:
-                self._begun.append(parts)
+            return False
+        self._add(parts)
+        return True
+
+    async def _answer_by_handler(self, frame: memoryview) -> None:
+        """Answer a request that ``_answer_fast`` has left."""
+        self._is_usual = False
+        try:
+            dispatched = dispatch(
+                frame,
+                self._broker,
+                self._address,
+                self._session,
+                self.client,
+                is_heavy=self._fast_produce.is_heavy,
+            )
+        except LargeRequestError as large:
+            await self._answer_large(frame, large)
+            return
+        self._fast_produce.learn(frame, dispatched.request, dispatched.version)
+        if isinstance(dispatched.answer, Parked):
+            self._begun.append(dispatched)
+            # Kafka mutes the connection in this case, so no client relies on later requests being started.
+            if not dispatched.answer.lets_others_begin:
                 await self._settle()
-                return
+            return
+        parts = self._made(dispatched.answer, dispatched)
+        if self._mute_ms:
+            self._begun.append(parts)
+            await self._settle()
+            return
+        self._add(parts)
+
+    def _add(self, parts: list[Part]) -> None:
+        """Send an answer once those before it are sent."""
         if self._begun:
             self._begun.append(parts)
-            return
-        self._outbox.add(parts)
-        if self._outbox.is_full:
-            await self._outbox.flush()
+        else:
+            self._outbox.add(parts)
 
     async def _answer_in(self, session: SaslSession, frame: memoryview) -> None:
         """As ``_answer``, as far as the SASL session allows the request."""
@@ -298,6 +361,7 @@ class ClientConnection:
         await self._settle()
 
     async def _answer_intercepted(self, frame: memoryview, interceptor: Interceptor) -> None:
+        self._is_usual = False
         await self._settle()
         # A copy: the receive buffer is reused while a fault delays the request.
         kept = bytes(frame)
@@ -312,24 +376,16 @@ class ClientConnection:
             due = self._begun.popleft()
             if isinstance(due, Dispatched):
                 await self._outbox.flush()
-                self._answer_due()
+                self._parking.answer_due(self._broker.turns)
                 await self._unless_gone(partial(self._answer_parked, due))
             else:
                 self._outbox.add(due)
             if self._mute_ms:
                 await self._mute()
-        await self._outbox.flush()
+        if not self._outbox.write_now():
+            await self._outbox.flush()
         if self._parking.due:  # most requests wake nobody
-            self._answer_due()
-
-    def _answer_due(self) -> None:
-        """Answer waiting fetches that the requests of this turn have woken, after the answers to those."""
-        due, turns = self._parking.due, self._broker.turns
-        while due and turns.left > 0:
-            turns.left -= _UNITS_OF_AN_ANSWER
-            waiter = next(iter(due))  # the first that was woken
-            del due[waiter]
-            waiter.answer_now()
+            self._parking.answer_due(self._broker.turns)
 
     async def _answer_parked(self, due: Dispatched) -> None:
         """Wait for a parked answer, and send it."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import cast
 
 import trio
 
@@ -118,16 +119,78 @@ class FrameReceiver:
         self._began_at: float | None = None
         """When the present frame first outgrew the buffer that every client has."""
 
-    async def receive(self) -> list[memoryview] | None:
+    @property
+    def is_empty(self) -> bool:
+        """Whether no part of a further frame has arrived."""
+        return self._start == self._end
+
+    @property
+    def may_read_now(self) -> bool:
+        """Whether ``read_now`` may be called: no part of a frame has arrived, and the last was small."""
+        return self._start == self._end and not self._has_grown
+
+    def read_now(self, *, is_polled: bool = False) -> int:
+        """Read what has arrived, for ``next_frame``; return the number of bytes, 0 at the end of the stream.
+
+        Args:
+            is_polled: poll the socket, if that is allowed. Otherwise the loop has found it readable.
+
+        Raises:
+            BlockingIOError: nothing has arrived.
+            trio.BrokenResourceError: the connection is lost.
+        """
+        self._start = self._end = 0
+        sock = cast("trio.socket.SocketType", self._socket)
+        try:
+            count = self._poll(sock) if is_polled else self._read(sock)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise _lost(error) from error
+        if count is None:
+            raise BlockingIOError
+        self._end = count
+        return count
+
+    @property
+    def has_filled_buffer(self) -> bool:
+        """Whether more bytes may have arrived than there was room for."""
+        return self._end == len(self._buffer)
+
+    def next_frame(self) -> memoryview | None:
+        """Return the next frame that has been read; None if it is not whole yet.
+
+        Raises:
+            ProtocolError: its size is negative or above the limit.
+        """
+        start = self._start
+        if self._end - start < SIZE_BYTES:
+            return None
+        stop = start + SIZE_BYTES + frame_size(self._buffer, start, self.max_frame_bytes)
+        if stop > self._end:
+            return None
+        self._start = stop
+        return self._buffer[start + SIZE_BYTES : stop]
+
+    def put_back(self, frame: memoryview) -> None:
+        """Leave the last frame of ``next_frame`` to ``receive``."""
+        self._start -= SIZE_BYTES + len(frame)
+
+    async def receive(self, *, has_read: bool = False) -> list[memoryview] | None:
         """Return the frames that the next bytes complete, or None at the end of the stream.
 
         They are views of the buffer, valid until the next call.
+
+        Args:
+            has_read: ``read_now`` has read bytes already.
 
         Raises:
             ProtocolError: a size is negative or above the limit.
             CloseConnectionError: a frame takes too long to arrive.
             trio.BrokenResourceError: the connection is lost.
         """
+        if has_read:
+            return self._frames()
         if self._start == self._end and len(self._buffer) <= _KEPT_BYTES:
             self._start = self._end = 0
             if self._has_grown:
@@ -204,19 +267,13 @@ class FrameReceiver:
 
     def _frames(self) -> list[memoryview]:
         frames: list[memoryview] = []
-        buffer, start, end = self._buffer, self._start, self._end
-        while end - start >= SIZE_BYTES:
-            try:
-                stop = start + SIZE_BYTES + frame_size(buffer, start, self.max_frame_bytes)
-            except ProtocolError:
-                if not frames:
-                    raise
-                break  # earlier frames are answered first
-            if stop > end:
-                break
-            frames.append(buffer[start + SIZE_BYTES : stop])
-            start = stop
-        self._start = start
+        try:
+            while (frame := self.next_frame()) is not None:
+                frames.append(frame)
+        except ProtocolError:
+            if not frames:
+                raise
+            # Earlier frames are answered first.
         return frames
 
     async def _receive_some(self) -> int:
@@ -225,26 +282,31 @@ class FrameReceiver:
             self._buffer[self._end : self._end + len(data)] = data
             return len(data)
         try:
-            if self._polls_left and self._eagerness.is_due():
-                self._polls_left -= 1
-                soon = read_soon(self._socket.fileno(), self._buffer[self._end :], PATIENCE_US, SPIN_US)
-                self._eagerness.note(soon is not None)
-                if soon is not None:
-                    return soon
-            return await self._read_in_turn(self._socket)
+            count = self._poll(self._socket)
+            while count is None:
+                # trio's own recv_into would pass the scheduler a second time at each read.
+                await trio.lowlevel.wait_readable(self._socket)
+                with suppress(BlockingIOError):
+                    count = self._read(self._socket)
         except OSError as error:
-            raise trio.BrokenResourceError(f"receiving: {error}") from error
-
-    async def _read_in_turn(self, sock: trio.socket.SocketType) -> int:
-        # trio's own recv_into would pass the scheduler a second time at each read.
-        while True:
-            await trio.lowlevel.wait_readable(sock)
-            try:
-                count = os.readv(sock.fileno(), (self._buffer[self._end :],))
-            except BlockingIOError:
-                continue
-            self._polls_left = self._busy_polling.reads_granted(self._mark, trio.current_time())
+            raise _lost(error) from error
+        else:
             return count
+
+    def _read(self, sock: trio.socket.SocketType) -> int:
+        """Read from a socket that trio has found readable."""
+        count = os.readv(sock.fileno(), (self._buffer[self._end :],))
+        self._polls_left = self._busy_polling.reads_granted(self._mark, trio.current_time())
+        return count
+
+    def _poll(self, sock: trio.socket.SocketType) -> int | None:
+        """Poll the socket for a short time, if that is allowed; return None if nothing has come."""
+        if not self._polls_left or not self._eagerness.is_due():
+            return None
+        self._polls_left -= 1
+        count = read_soon(sock.fileno(), self._buffer[self._end :], PATIENCE_US, SPIN_US)
+        self._eagerness.note(count is not None)
+        return count
 
     async def _make_room(self) -> None:
         """Move the present frame to the front, of a larger or smaller buffer where that fits better."""
@@ -286,3 +348,7 @@ class FrameReceiver:
         else:
             self._began_at += granted_at - asked_at
             self.credit_until = credit_until + granted_at - asked_at
+
+
+def _lost(error: OSError) -> trio.BrokenResourceError:
+    return trio.BrokenResourceError(f"receiving: {error}")

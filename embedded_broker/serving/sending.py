@@ -95,22 +95,37 @@ class Outbox:
     def add(self, frame: Iterable[Part]) -> None:
         for part in frame:
             self._parts.append(part)
-            size = records_size(part)
+            if type(part) is bytes:
+                size = len(part)
+                if size >= UNCOPIED_BYTES:
+                    self._is_small = False
+            else:
+                size = records_size(part)
+                if size >= UNCOPIED_BYTES or not isinstance(part, bytes | bytearray | memoryview):
+                    self._is_small = False
             self._size_bytes += size
-            if size >= UNCOPIED_BYTES or not isinstance(part, bytes | bytearray | memoryview):
-                self._is_small = False
 
-    def write_now(self) -> None:
-        """Send what the socket takes at once, if all parts are small; ``flush`` sends the rest.
+    def write_now(self) -> bool:
+        """Send what the socket takes at once, if all parts are small; return whether that is all.
+
+        ``flush`` sends the rest.
 
         Raises:
             trio.BrokenResourceError: the peer is gone.
         """
-        if self._is_small and self._parts:
-            data = b"".join(cast("list[Buffer]", self._parts))
-            rest = memoryview(data)[self._write(data) :]
-            self._parts = [rest] if rest else []
-            self._size_bytes = len(rest)
+        parts = self._parts
+        if not parts:
+            return True
+        if not self._is_small or self._socket is None:
+            return False
+        data = cast("Buffer", parts[0]) if len(parts) == 1 else b"".join(cast("list[Buffer]", parts))
+        sent = self._write(data)
+        parts.clear()
+        self._size_bytes = len(data) - sent
+        if self._size_bytes:
+            parts.append(memoryview(data)[sent:])
+            return False
+        return True
 
     async def flush(self) -> None:
         """Send all answers: small neighbours as one write, large parts without copying.

@@ -209,6 +209,7 @@ class SocketServer:
             # Closed by descriptor: trio's close would tell a loop that does not run in the child.
             os.close(sock.detach())
         self._sockets.clear()
+        self._broker.selector.close_in_child()
 
     @contextmanager
     def _open_sockets(self, stream: trio.abc.Stream) -> Iterator[None]:

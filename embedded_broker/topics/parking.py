@@ -10,11 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import Enum
 from types import TracebackType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from splashdam.model.values import TopicPartition
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.execution.turns import Turns
+
+_UNITS_OF_AN_ANSWER = 4
+"""What a waiting fetch costs the turn that answers it, beside its reads: 80 to 160 µs."""
 
 
 class FetchIsolation(Enum):
@@ -196,6 +202,15 @@ class FetchParking:
         self.events = 0
         self.due: dict[FetchWaiter, None] = {}
         self._waiters: dict[TopicPartition, set[Watcher]] = {}
+
+    def answer_due(self, turns: Turns) -> None:
+        """Answer fetches that the requests of this turn have woken, as long as the turn lasts."""
+        due = self.due
+        while due and turns.left > 0:
+            turns.left -= _UNITS_OF_AN_ANSWER
+            waiter = next(iter(due))  # the first that was woken
+            del due[waiter]
+            waiter.answer_now()
 
     def add(self, waiter: Watcher, partitions: Iterable[TopicPartition]) -> None:
         """Register a watcher with its partitions."""

@@ -95,9 +95,9 @@ async def test_a_record_reached_a_waiting_fetch_three_passes_of_the_scheduler_la
         at["appended"] = passes.count
         return append(self, *given, **options)
 
-    def written(self: Outbox) -> None:
+    def written(self: Outbox) -> bool:
         at["written"] = passes.count
-        write_now(self)
+        return write_now(self)
 
     monkeypatch.setattr(Log, "append_as_leader", appended)
     monkeypatch.setattr(Outbox, "write_now", written)
