@@ -19,6 +19,9 @@ _MUTE_ERROR = re.compile(
 _JAVA_CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([A-Z][\w$]*: \S.*)$", re.MULTILINE)
 
 _ERROR_CLASS = re.compile(r"\[[A-Z][A-Z0-9_.]+\] ([^\n]+)")
+_OF_ANALYSER = re.compile(r" SQLSTATE: 42\w{3}\b.*")
+"""What follows the sentence of Spark's analyser and parser: SQL's class of wrong names and syntax, and a
+place in a text that is not shown."""
 _CAME_TOO_LATE = "worker failed to connect back"
 _BRIDGES = ("pyspark.", "py4j.", "org.", "java.")
 """Packages whose exceptions wrap others."""
@@ -50,6 +53,6 @@ def cause_in(text: str) -> str:
         return str(mute[-1])
     named = _ERROR_CLASS.search(text)
     said = next((line for line in text.splitlines() if line.strip()), "Spark gave no reason")
-    said = said if named is None else named[1]
+    said = said if named is None else _OF_ANALYSER.sub("", named[1])
     causes = [cause for cause in _JAVA_CAUSE.findall(text) if cause.partition(": ")[2] not in said]
     return f"{said}; cause: {causes[-1]}" if causes else said

@@ -254,3 +254,19 @@ def interrupts_unlogged() -> Iterator[None]:
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("KeyboardInterrupt while sending command")
+
+
+@contextmanager
+def errors_unlogged() -> Iterator[None]:
+    """Drop the pages of JSON that PySpark logs for an error in an expression, which it raises as well."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    before = [logger.disabled for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled

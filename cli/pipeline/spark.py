@@ -178,7 +178,7 @@ def on_spark(plan: Callable[..., Plan]) -> Callable[[Callable[..., None]], Calla
     """Add the options of a Spark session, and pass the session to the command as its first argument.
 
     The plan is made before a session is started: what it refuses takes no ten seconds to be refused. With
-    ``--plan`` it is printed, and nothing else is done.
+    ``--plan`` it is printed, and nothing else is done but what it leaves to Spark to check.
 
     Failures become a message and a status: 2 if Java or pyspark is missing, 1 for errors of Spark, 130 for
     Ctrl-C. Spark's log goes to a file, which the message names.
@@ -234,6 +234,9 @@ def on_spark(plan: Callable[..., Plan]) -> Callable[[Callable[..., None]], Calla
             with signals_interrupt(), failures_reported():
                 made = _checked(plan, master, args, arguments)
                 if only_plan:
+                    if made.left_to_spark is not None:
+                        with session(master=master, memory=memory, settings=settings, log=spark_log) as spark:
+                            made.left_to_spark(spark)
                     for line in made.lines():
                         print_line(line)
                     return
@@ -333,12 +336,16 @@ def session(
         SystemExit: after an interrupt, with the status that a shell expects.
     """
     from splashdam.pipeline.failures import cause_in, is_of_spark
-    from splashdam.pipeline.session import interrupts_unlogged
+    from splashdam.pipeline.session import errors_unlogged, interrupts_unlogged
 
     file = tempfile.TemporaryFile("a+b") if log is None else log.open("ab")  # noqa: SIM115  (closed below)
     try:
         # The JVM writes to a descriptor, so its log goes to the file and never between the command's lines.
-        with interrupts_unlogged(), _started(file.fileno(), master, memory, settings) as spark:
+        with (
+            interrupts_unlogged(),
+            errors_unlogged(),
+            _started(file.fileno(), master, memory, settings) as spark,
+        ):
             yield spark
     except KeyboardInterrupt as interrupt:
         _end(interrupt)

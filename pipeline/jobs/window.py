@@ -21,6 +21,7 @@ from splashdam.model.errors import IllegalStateError, KafkaConfigurationError
 from splashdam.pipeline.jobs.continuing import is_used, names_in, need_tables_with_rows, noted
 from splashdam.pipeline.jobs.micro_batches import Batch, Running, held, run_batches
 from splashdam.pipeline.jobs.outputs import Output
+from splashdam.pipeline.jobs.window_expressions import need_expressions
 from splashdam.pipeline.jobs.window_query import (
     MISSED,
     START_US,
@@ -288,9 +289,11 @@ def window(
 
     Raises:
         IllegalStateError: the checkpoint belongs to another query.
-        KafkaConfigurationError: a stream has no checkpoint, or one that a new table would lack rows by.
+        KafkaConfigurationError: a stream has no checkpoint, or one that a new table would lack rows by; or
+            see `need_expressions`.
         KafkaError: raised by an output.
     """
+    need_expressions(source, query)
     if source.isStreaming and running.checkpoint is not None:
         need_windows(running.checkpoint, output, side)
         output, side = noted(output, running.checkpoint, CLOSED), noted(side, running.checkpoint, LATE)
@@ -320,7 +323,7 @@ class _Job:
         self.report = WindowReport()
 
     def schema_of(self, source: DataFrame) -> None:
-        """Check all expressions and determine the columns of partial aggregates before the stream starts."""
+        """Determine the columns of partial aggregates before the stream starts."""
         empty = source.sparkSession.createDataFrame([], source.schema)
         self._parts = parts(placed(empty, self._query, None), self._query)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 import attrs
 import pyarrow as pa
@@ -18,6 +20,7 @@ from splashdam.pipeline.jobs.ingest import Target
 from splashdam.pipeline.jobs.outputs import EXACTLY_ONCE, Output, TableOutput, TopicOutput
 from splashdam.pipeline.jobs.replay import planned_replay
 from splashdam.pipeline.jobs.window import FOLDER, Finished, need_windows
+from splashdam.pipeline.jobs.window_expressions import need_columns, need_expressions
 from splashdam.pipeline.jobs.window_query import WindowQuery
 from splashdam.pipeline.local_source.options import source_options
 from splashdam.pipeline.log_source.directories import find_logs
@@ -33,6 +36,9 @@ from splashdam.pipeline.tables.locations import Location
 from splashdam.pipeline.tables.table import plain_schema
 from splashdam.pipeline.values.verdicts import ValueFormat
 from splashdam.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @attrs.frozen
@@ -143,15 +149,18 @@ def decode_plan(stream: StreamPlan, form: ValueFormat, good: Output, bad: Output
 def window_plan(
     stream: StreamPlan, query: WindowQuery, form: ValueFormat | None, output: TableOutput, side: TableOutput
 ) -> Plan:
-    """Return the plan of ``window``. Expressions are Spark's, and are checked by it alone.
+    """Return the plan of ``window``. Expressions that are more than a column's name are left to Spark.
 
     Raises:
-        KafkaConfigurationError: the checkpoint has the windows of another query; or see `decode_plan` and
-            `need_windows`.
+        KafkaConfigurationError: the checkpoint has the windows of another query; or see `decode_plan`,
+            `need_windows` and `need_columns`.
         KafkaError: see `backlog` and `table_entry`.
     """
+    rows = all_columns(True).arrow
     if form is not None:
         form.open()
+        rows = rows.append(pa.field("decoded", form.type)).append(pa.field("rejected", pa.string()))
+    are_names = need_columns(query, rows)
     need_apart(output.place, side.place)
     columns = ["window_start", "window_end", *(key.name for key in query.keys)]
     columns += [each.name for each in query.aggregates]
@@ -168,7 +177,13 @@ def window_plan(
     commit = "each is committed to both tables, then the open windows are kept beside the checkpoint"
     made = stream.plan(writes, commit, output.place, side.place)
     need_windows(stream.checkpoint, output, side)
-    return made
+    return made if are_names else attrs.evolve(made, left_to_spark=partial(_check_expressions, query, rows))
+
+
+def _check_expressions(query: WindowQuery, columns: pa.Schema, spark: SparkSession) -> None:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    need_expressions(spark.createDataFrame([], from_arrow_schema(columns)), query)
 
 
 def _kept_windows(checkpoint: str) -> Finished | None:

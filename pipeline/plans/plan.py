@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @attrs.frozen
@@ -28,11 +32,13 @@ class Plan:
         reads: where its rows come from.
         writes: where they go.
         commits: what makes a step count, in the order in which it happens.
+        left_to_spark: a check that needs a session, which the job makes as well; None if there is none.
     """
 
     reads: Sequence[Entry]
     writes: Sequence[Entry]
     commits: Sequence[Entry]
+    left_to_spark: Callable[[SparkSession], None] | None = None
 
     def lines(self) -> Iterator[str]:
         """Yield the lines that ``--plan`` prints."""

@@ -76,6 +76,31 @@ def test_spark_s_error_was_shown_without_its_cause(text: str, cause: str) -> Non
     assert cause_in(text) == cause
 
 
+UNRESOLVED = """[UNRESOLVED_COLUMN] A column with name `x` cannot be resolved. SQLSTATE: 42703; line 1 pos 0;
+'Aggregate [sum('x) AS x__sum#22]
++- LogicalRDD [key#8], false
+"""
+UNPARSED = """
+[PARSE_SYNTAX_ERROR] Syntax error at or near end of input. SQLSTATE: 42601 (line 1, pos 7)
+
+== SQL ==
+value +
+-------^^^
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (UNRESOLVED, "A column with name `x` cannot be resolved."),
+        (UNPARSED, "Syntax error at or near end of input."),
+    ],
+)
+def test_the_analyser_s_sentence_ended_in_places_of_a_text_that_was_not_shown(text: str, cause: str) -> None:
+    """``SQLSTATE: 42703; line 1 pos 0;``: nobody had written a first line."""
+    assert cause_in(text) == cause
+
+
 def test_a_worker_that_starts_too_slowly_is_no_riddle() -> None:
     """Spark's words for it do not say that nothing is wrong but the machine's load."""
     text = "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back."

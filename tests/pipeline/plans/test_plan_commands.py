@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
@@ -27,6 +29,9 @@ from splashdam.pipeline.schema import all_columns
 from splashdam.pipeline.tables import open_table
 from splashdam.pipeline.tables.table import plain_schema
 from splashdam.pipeline.tables.writing import write_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 RECORDS = 7
 
@@ -387,6 +392,76 @@ def test_a_message_named_no_flag(arguments: list[str], said: str, servers: str, 
     text = " ".join(output.split())
     assert (status, said in text) == (2, True), output
     assert "startingOffsets" not in text
+
+
+HOURLY = [*WINDOW, "--size", "1h"]
+
+
+@pytest.mark.parametrize("only_plan", [["--plan"], []])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--compute", "sum(nope)"],
+            "Error: --compute=sum(nope): there is no column nope. The columns are key, value, topic,",
+        ),
+        (["--by", "ofset"], "--by=ofset: there is no column ofset. Did you mean 'offset'? The columns are"),
+        (["--time", "departed"], "--time=departed: there is no column departed."),
+        (
+            ["--schema", "flights.ddl", "--by", "decoded.idd"],
+            "--by=decoded.idd: decoded has no field idd. Did you mean 'id'? Its fields are id",
+        ),
+    ],
+)
+def test_a_plan_passed_a_column_that_does_not_exist(
+    arguments: list[str], said: str, only_plan: list[str], servers: str, here: Path
+) -> None:
+    """The run failed by it, and printed seven kilobytes of JSON before it said so."""
+    status, output = run(servers, *HOURLY, *arguments, *only_plan)
+    assert (status, said in " ".join(output.split())) == (2, True), output
+    assert not (here / "ckpt").exists()
+
+
+@pytest.fixture
+def here_with_spark(here: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`here`, where a session may be started."""
+
+    @contextmanager
+    def session(**_: Any) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(spark_commands, "session", session)
+    return here
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (
+            ["--compute", "sum(offset +)"],
+            2,
+            "--compute=sum(offset +): Spark does not accept it: Syntax error",
+        ),
+        (["--by", "odd=nope % 2"], 2, "--by=nope % 2: there is no column nope. The columns are key,"),
+        (["--time", "key"], 2, "--time=key: Spark does not accept it: Cannot resolve"),
+        (["--compute", "sum(key)"], 2, "--compute=sum(key): Spark does not accept it: Cannot resolve"),
+        (["--by", "odd=decoded.id % 2", "--schema", "flights.ddl"], 0, "window_end, odd, count"),
+    ],
+)
+def test_a_plan_passed_an_expression_that_spark_does_not_accept(
+    arguments: list[str],
+    status: int,
+    said: str,
+    servers: str,
+    here_with_spark: Path,
+) -> None:
+    """What is more than a column's name is left to Spark's analyser, whose answer is one sentence."""
+    found, output = run(servers, *HOURLY, *arguments, "--plan")
+    assert (found, said in " ".join(output.split())) == (status, True), output
+    assert "SQLSTATE" not in output
+    assert "QueryContextLogger" not in output
+    assert not (here_with_spark / "ckpt").exists()
 
 
 def test_a_broker_that_cannot_be_reached_was_blamed_on_an_option_of_python(here: Path) -> None:
