@@ -7,6 +7,7 @@ of the windows that are still open.
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import attrs
@@ -289,20 +290,49 @@ _MOST_DIGITS = 20
 """Of a duration, which is far too long then. Python raises an error of its own for thousands of digits."""
 _MOST_SHOWN_CHARS = 40
 
+_TERM = re.compile(rf"\s*([0-9]{{0,{_MOST_DIGITS}}}(?:\.[0-9]{{1,{_MOST_DIGITS}}})?)\s*([A-Za-z]+)")
+_OTHER_UNITS = {
+    "ms": ("milli", "millis", "millisecond", "milliseconds"),
+    "s": ("sec", "secs", "second", "seconds"),
+    "m": ("min", "mins", "minute", "minutes"),
+    "h": ("hr", "hrs", "hour", "hours"),
+    "d": ("day", "days"),
+}
+_UNIT_OF = {word: unit for unit, words in _OTHER_UNITS.items() for word in (unit, *words)}
+"""How durations are written elsewhere: in Go, in systemd, in SQL."""
+
 
 def parse_duration_ms(text: str) -> int:
     """Parse ``90s``, ``5m``, ``1h``, ``1d`` or ``250ms`` to milliseconds.
 
     Raises:
-        KafkaConfigurationError: the text has another form.
+        KafkaConfigurationError: the text has another form; the message offers the right one if there is one.
     """
     found = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h|d)\s*", text, re.ASCII)
     if found is None or len(found[1]) > _MOST_DIGITS:
         shown = text[:_MOST_SHOWN_CHARS]
+        meant_ms = _meant_ms(text)
+        offer = "such as 90s or 5m" if meant_ms is None else f"here {shown_duration(meant_ms)}"
         raise KafkaConfigurationError(
-            f"{shown!r} is not a duration: write a number and one of {', '.join(_UNITS_MS)}"
+            f"{shown!r} is not a duration: write a whole number without a sign, and one of "
+            f"{', '.join(_UNITS_MS)}: {offer}"
         )
     return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def _meant_ms(text: str) -> int | None:
+    """Return the milliseconds of ``0.5s``, ``1m30s`` or ``5 minutes``; None of anything else, or of a part of
+    a millisecond."""
+    total, at = Fraction(0), 0
+    rest = text.strip()
+    while at < len(rest):
+        term = _TERM.match(rest, at)
+        unit = None if term is None else _UNIT_OF.get(term[2])
+        if term is None or unit is None or not term[1]:
+            return None
+        total += Fraction(term[1]) * _UNITS_MS[unit]
+        at = term.end()
+    return int(total) if rest and total.denominator == 1 else None
 
 
 def shown_duration(duration_ms: int) -> str:

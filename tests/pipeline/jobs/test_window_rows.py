@@ -75,6 +75,29 @@ def test_durations() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "offer"),
+    [
+        ("0.5s", "here 500ms"),
+        (".5s", "here 500ms"),
+        ("1m30s", "here 90s"),
+        ("1h 30m", "here 90m"),
+        ("5 minutes", "here 5m"),
+        ("-5m", "such as 90s or 5m"),
+        ("0.5ms", "such as 90s or 5m"),
+        ("5", "such as 90s or 5m"),
+        ("5M", "such as 90s or 5m"),
+        ("s", "such as 90s or 5m"),
+        ("9" * 5000 + ".5s", "such as 90s or 5m"),
+    ],
+)
+def test_a_duration_of_another_form_was_refused_without_the_right_one(text: str, offer: str) -> None:
+    """It did not say that the number is a whole one, nor that there is one unit."""
+    said = f"is not a duration: write a whole number without a sign, and one of ms, s, m, h, d: {offer}$"
+    with pytest.raises(KafkaConfigurationError, match=said):
+        parse_duration_ms(text)
+
+
+@pytest.mark.parametrize(
     ("size_ms", "slide_ms", "delay_ms", "said"),
     [
         (0, None, 0, "size_ms=0s: too short: give 1ms to 365000d"),
