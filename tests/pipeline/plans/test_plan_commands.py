@@ -103,6 +103,15 @@ def test_plan_of_a_stream(name: str, servers: str, here: Path) -> None:
     assert sorted(here.iterdir()) == before
 
 
+def test_a_topic_that_is_named_twice_is_read_once(servers: str, here: Path) -> None:
+    """As by Spark's connector and by Kafka's consumers, whose subscription is a set."""
+    assert here
+    once = run(servers, *STREAMS["latest"], "--plan")
+    twice = run(servers, "latest", "flights, flights,", "newest", "--plan")
+    assert (once[0], twice[0]) == (0, 0), twice
+    assert twice[1].splitlines()[:2] == once[1].splitlines()[:2]
+
+
 def test_plan_of_an_audit(data: Path, servers: str, here: Path) -> None:
     """Partitions, segments, bytes, and how many tasks there are."""
     assert servers
