@@ -27,7 +27,7 @@ from splashdam.pipeline.decoding import MAX_BATCH_BYTES
 from splashdam.pipeline.jobs.micro_batches import OnProgress, follow
 from splashdam.pipeline.options import from_text, to_text
 from splashdam.pipeline.schema import Columns, ddl
-from splashdam.pipeline.sink.options import sink_options
+from splashdam.pipeline.sink.options import need_writable, sink_options
 from splashdam.pipeline.tables.locations import Location
 from splashdam.pipeline.tables.opening import existing_table
 from splashdam.pipeline.tables.table import Table, TablePart
@@ -84,7 +84,8 @@ def replay(
 
     Raises:
         TableMissingError: the table does not exist.
-        KafkaConfigurationError: it does not have Kafka's columns, or a topic has too few partitions.
+        KafkaConfigurationError: it does not have Kafka's columns, a topic has too few partitions, or see
+            `need_writable`.
         StreamingQueryException: a step failed; start again to repeat it.
     """
     table = existing_table(table_format, place, table_options)
@@ -154,7 +155,8 @@ def planned_replay(
 
     Raises:
         TableMissingError: the table does not exist.
-        KafkaConfigurationError: it does not have Kafka's columns, or a topic has too few partitions.
+        KafkaConfigurationError: it does not have Kafka's columns, a topic has too few partitions, or see
+            `need_writable`.
     """
     table = existing_table(table_format, place, table_options)
     kept = _kept_plan(Location.of(checkpoint, table_options))
@@ -181,6 +183,7 @@ def _check_partitions(plan: Sequence[Step], sink: Mapping[str, str]) -> dict[str
             raise KafkaConfigurationError(
                 SettingText("the table has no column topic: set the option {0}", "topic")
             )
+        need_writable(topic, options.marker_topic)
         needed[topic] = max(needed.get(topic, 0), piece.partition + 1)
 
     async def count(clients: Clients) -> dict[str, int]:

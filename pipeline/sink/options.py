@@ -12,6 +12,7 @@ from splashdam.model.errors import KafkaConfigurationError, SettingText
 from splashdam.model.values import IsolationLevel
 from splashdam.pipeline.clusters import ClusterConfig, ClusterReader, reader_for
 from splashdam.pipeline.options import Option, OptionParser, boolean, integer, one_of, text
+from splashdam.storage.topic_names import INTERNAL_TOPICS
 
 AT_LEAST_ONCE, DEDUP, EXACTLY_ONCE = "at_least_once", "dedup", "exactly_once"
 
@@ -98,7 +99,8 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Parse and check the options of ``df.write`` or ``df.writeStream``.
 
     Raises:
-        KafkaConfigurationError: an option is unknown, missing, invalid, or contradicts another one.
+        KafkaConfigurationError: an option is unknown, missing, invalid, or contradicts another one; or see
+            `need_writable`.
     """
     options = _PARSER.parse(given)
     kafka = dict(options.kafka)
@@ -128,6 +130,27 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         fail_on_data_loss=options[FAIL_ON_DATA_LOSS],
         properties=tuple(sorted(kafka.items())),
     )
+    if found.topic is not None:
+        need_writable(found.topic, found.marker_topic)
     more = found.transactional("x") if found.delivery == EXACTLY_ONCE else found.producer_options()
     producer_settings(more)
     return found
+
+
+def need_writable(topic: str, marker_topic: str = DEFAULT_MARKER_TOPIC) -> None:
+    """Refuse a topic that other records than a user's are kept in.
+
+    Args:
+        topic: to be written to.
+        marker_topic: of the sink.
+
+    Raises:
+        KafkaConfigurationError: it has the sink's decisions, or is one of Kafka's own.
+    """
+    if topic in INTERNAL_TOPICS:
+        holder = "Kafka keeps its own records there"
+    elif topic in (marker_topic, DEFAULT_MARKER_TOPIC):
+        holder = "delivery exactly_once keeps its decisions there, and would take the records for some"
+    else:
+        return
+    raise KafkaConfigurationError(f"topic {topic} cannot be written to: {holder}. Give another topic")

@@ -122,11 +122,11 @@ def test_plan_of_an_audit(data: Path, servers: str, here: Path) -> None:
     assert not (here / "page.html").exists()
 
 
-def table(place: Path, rows: int) -> None:
+def table(place: Path, rows: int, topic: str = "flights") -> None:
     """A Parquet table with Kafka's columns."""
     schema = plain_schema(all_columns(False).arrow)
     made = open_table("parquet", place, schema=schema)
-    row = {"value": b"v", "topic": "flights", "partition": 0, "timestampType": 0}
+    row = {"value": b"v", "topic": topic, "partition": 0, "timestampType": 0}
     records = pa.RecordBatch.from_pylist([{**row, "offset": number} for number in range(rows)], schema)
     made.commit("query", 0, list(write_files(made.writing(), iter([records]))))
     made.close()
@@ -228,6 +228,37 @@ def test_a_decoder_read_what_it_had_written(
     """An output that is an input, too, feeds the query for ever."""
     assert servers
     status, output = run(servers, *arguments, "--plan")
+    assert (status, said in " ".join(output.split())) == (2, True), output
+
+
+COMMITS = "__splashdam_spark_commits"
+
+
+@pytest.mark.parametrize("only_plan", [["--plan"], []])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["replay", "raw", "--topic", COMMITS],
+        ["replay", "raw", "--topic", COMMITS, "--delivery", "dedup"],
+        ["replay", "raw", "--topic", "__consumer_offsets"],
+        [*DECODED, "--topic", COMMITS, "--dead-letter-table", "b"],
+        [*DECODED, "--table", "a", "--dead-letter-topic", COMMITS],
+    ],
+)
+def test_records_were_sent_where_the_sink_keeps_its_decisions(
+    arguments: list[str], only_plan: list[str], servers: str, here: Path
+) -> None:
+    """The sink would have read them as decisions. Kafka's own topics take no records either."""
+    table(here / "raw", 1)
+    status, output = run(servers, *arguments, *only_plan)
+    assert (status, "cannot be written to: " in " ".join(output.split())) == (2, True), output
+
+
+def test_a_table_of_decisions_was_replayed_among_them(servers: str, here: Path) -> None:
+    """Without --topic records go to the topics that they came from."""
+    table(here / "raw", 1, topic=COMMITS)
+    status, output = run(servers, "replay", "raw", "--plan")
+    said = f"topic {COMMITS} cannot be written to: delivery exactly_once keeps its decisions there"
     assert (status, said in " ".join(output.split())) == (2, True), output
 
 
