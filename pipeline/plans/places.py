@@ -17,6 +17,9 @@ from splashdam.pipeline.tables.locations import Location
 from splashdam.pipeline.tables.opening import check_table
 from splashdam.pipeline.tables.writing import STAGING
 
+_NEARLY_UNIQUE = ("offset", "timestamp")
+"""Columns that nearly every record has another value in."""
+
 
 def table_entry(
     table_format: str,
@@ -58,6 +61,8 @@ def table_entry(
         table.close()
     if partition_by:
         details.append("folders by " + ", ".join(partition_by))
+        if many := [name for name in partition_by if name in _NEARLY_UNIQUE]:
+            details.append(f"warning: {many[0]} makes a folder for nearly every record; date makes one a day")
     if location.is_local:
         details.append(_on_disk(location))
     return Entry(f"{table_format} table {location.uri}: {state}{what and ', ' + what}", details)

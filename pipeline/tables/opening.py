@@ -256,10 +256,15 @@ def _partition_problem(schema: pa.Schema, partition_by: Sequence[str]) -> str:
         return f"cannot partition by {', '.join(unknown)}: the columns are {', '.join(schema.names)}"
     if twice := [name for name in dict.fromkeys(partition_by) if partition_by.count(name) > 1]:
         return f"{twice[0]} is named twice"
+    if partition_by and len(partition_by) == len(schema):
+        return "these are all columns: the files would have none. Leave one out"
     for name in partition_by:
         # Folders are named by the values, as text.
         if pa.types.is_nested(kind := schema.field(name).type):
             return f"cannot partition by {name}, which is {kind}: only columns with plain values"
-    if partition_by and len(partition_by) == len(schema):
-        return "these are all columns: the files would have none. Leave one out"
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            return (
+                f"cannot partition by {name}, which is {kind}: folders are named by values as text, and "
+                "bytes are none. Name a column with plain values, such as date"
+            )
     return ""

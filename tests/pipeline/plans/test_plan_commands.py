@@ -387,6 +387,11 @@ EVERY_COLUMN = "key,value,topic,partition,offset,timestamp,timestampType"
             [*INGEST, "--headers", "--partition-by", "headers"],
             "--partition-by=headers: cannot partition by headers, which is list<",
         ),
+        (
+            [*INGEST, "--partition-by", "topic,key"],
+            "--partition-by=topic,key: cannot partition by key, which is binary: folders are named by",
+        ),
+        ([*INGEST, "--partition-by", "value"], "cannot partition by value, which is binary"),
         ([*INGEST, "--partition-by", EVERY_COLUMN], "these are all columns"),
         ([*WINDOW, "--size", "99999999999d"], "--size=99999999999d: too long: give 1ms to 365000d"),
         ([*WINDOW, "--size", "9" * 5000 + "d"], "'--size': '9999"),
@@ -432,6 +437,17 @@ def test_a_message_named_no_flag(arguments: list[str], said: str, servers: str, 
     text = " ".join(output.split())
     assert (status, said in text) == (2, True), output
     assert "startingOffsets" not in text
+
+
+@pytest.mark.parametrize("name", ["offset", "timestamp"])
+def test_nobody_told_that_each_record_gets_a_folder(name: str, servers: str, here: Path) -> None:
+    """It is allowed, as Spark allows it, but hardly meant; by topic or date it is no matter."""
+    assert here
+    status, output = run(servers, *INGEST, "--partition-by", f"topic,{name}", "--plan")
+    said = f"warning: {name} makes a folder for nearly every record; date makes one a day"
+    assert (status, said in output) == (0, True), output
+    status, output = run(servers, *INGEST, "--partition-by", "topic,date", "--plan")
+    assert (status, "warning" in output) == (0, False), output
 
 
 HOURLY = [*WINDOW, "--size", "1h"]
