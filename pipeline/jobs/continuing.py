@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.jobs.checkpoint_files import DONE, batches_in, names_in
 from splashdam.pipeline.jobs.outputs import Output, TableOutput, TopicOutput
 from splashdam.pipeline.tables.locations import Location
 from splashdam.pipeline.tables.opening import is_there
@@ -25,13 +26,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NOTES = "splashdam-outputs"
-_COMMITS = "commits"
 _EMPTY = "empty"
 
 
 def is_used(checkpoint: str) -> bool:
     """Whether a query with this checkpoint has committed a micro-batch; False if only Spark can tell."""
-    return any(name.isascii() and name.isdigit() for name in names_in(checkpoint, _COMMITS))
+    return bool(batches_in(checkpoint, DONE))
 
 
 def need_table(checkpoint: str, table: TableOutput, *, rows_in: str = "") -> None:
@@ -138,11 +138,3 @@ def _exists(table: TableOutput) -> bool:
 
 def _folder(checkpoint: str) -> Path:
     return Path(Location.of(checkpoint).uri)
-
-
-def names_in(checkpoint: str, folder: str) -> set[str]:
-    """Return the names in one of a checkpoint's folders; none if only Spark can see them."""
-    if not Location.of(checkpoint).is_local:
-        return set()
-    path = _folder(checkpoint) / folder
-    return {entry.name for entry in path.iterdir()} if path.is_dir() else set()

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from splashdam.model.errors import IllegalStateError, KafkaConfigurationError
-from splashdam.pipeline.jobs.continuing import is_used, names_in, need_tables_with_rows, noted
+from splashdam.pipeline.jobs.checkpoint_files import names_in
+from splashdam.pipeline.jobs.continuing import is_used, need_tables_with_rows, noted
 from splashdam.pipeline.jobs.micro_batches import Batch, Running, held, run_batches
 from splashdam.pipeline.jobs.outputs import Output
 from splashdam.pipeline.jobs.window_expressions import need_expressions

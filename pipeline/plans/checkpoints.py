@@ -1,7 +1,6 @@
-"""The progress of a query, read from its checkpoint as Spark writes it.
+"""The progress of a query, read from its checkpoint.
 
-A checkpoint has ``offsets/N`` for each micro-batch that was planned, with the ends of its sources, and
-``commits/N`` for each that is done. A batch that was planned and is not done is repeated with the same ends.
+A micro-batch that was planned and is not done is repeated with the same ends of its sources.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ from typing import Any
 import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.jobs.checkpoint_files import DONE, PLANNED, batches_in
 from splashdam.pipeline.plans.plan import Entry, counted
 from splashdam.pipeline.tables.locations import Location
 from splashdam.pipeline.tables.surroundings import check_around, is_hidden
 from splashdam.storage.files.new_files import no_new_file_in
-
-_OFFSETS, _COMMITS = "offsets", "commits"
 
 
 @attrs.frozen
@@ -78,7 +76,7 @@ def progress_in(checkpoint: str, *, apart_from: tuple[str, ...] = ()) -> Progres
         return Progress(checkpoint, is_unseen=True)
     need_folder(folder, "the checkpoint")
     check_around(folder, f"checkpoint {checkpoint}")
-    planned, done = _numbers(folder, _OFFSETS), _numbers(folder, _COMMITS)
+    planned, done = batches_in(checkpoint, PLANNED), batches_in(checkpoint, DONE)
     last_done = max(done, default=-1)
     repeated = max((number for number in planned if number > last_done), default=None)
     return Progress(
@@ -105,15 +103,10 @@ def need_folder(place: Location, what: str) -> None:
             raise KafkaConfigurationError(f"{place.uri} cannot be {what}: {path} is not a folder")
 
 
-def _numbers(folder: Location, name: str) -> set[int]:
-    entries = Location(f"{folder.uri}/{name}").entries()
-    return {int(entry) for entry in entries if entry.isascii() and entry.isdigit()}
-
-
 def _ends(folder: Location, batch: int) -> dict[str, Any]:
     """Return the source's ends in ``offsets/N``: a version, the query's settings, a line for each source."""
-    path = f"{folder.uri}/{_OFFSETS}/{batch}"
-    lines = folder.read_bytes(f"{_OFFSETS}/{batch}").decode("utf-8", "replace").splitlines()
+    path = f"{folder.uri}/{PLANNED}/{batch}"
+    lines = folder.read_bytes(f"{PLANNED}/{batch}").decode("utf-8", "replace").splitlines()
     try:
         version, _settings, source = lines
         found = json.loads(source)

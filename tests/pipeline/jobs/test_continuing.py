@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.jobs.checkpoint_files import DONE, batches_in
 from splashdam.pipeline.jobs.continuing import (
     is_used,
     need_table,
@@ -22,6 +23,7 @@ from splashdam.pipeline.jobs.continuing import (
 from splashdam.pipeline.jobs.decode import need_decoded
 from splashdam.pipeline.jobs.outputs import TableOutput, TopicOutput
 from splashdam.pipeline.jobs.window import need_windows
+from splashdam.pipeline.plans.checkpoints import progress_in
 from splashdam.pipeline.tables import open_table
 
 if TYPE_CHECKING:
@@ -80,6 +82,16 @@ def test_a_query_that_died_before_its_first_commit_begins_again(tmp_path: Path) 
         need_table(checkpoint, table(tmp_path, "new"))
         need_decoded(checkpoint, table(tmp_path, "new"), table(tmp_path, "bad"))
         need_windows(checkpoint, table(tmp_path, "new"), table(tmp_path, "late"))
+
+
+def test_a_plan_and_its_job_read_a_checkpoint_each_in_a_way_of_its_own(tmp_path: Path) -> None:
+    """Both take the same names for micro-batches: neither checksums, nor what else is numbered in part."""
+    checkpoint = used(tmp_path / "ckpt")
+    for name in (".1.crc", "2.tmp", "٣", "x"):
+        (tmp_path / "ckpt/commits" / name).write_text("")
+    assert batches_in(checkpoint, DONE) == {0}
+    assert is_used(checkpoint)
+    assert progress_in(checkpoint).done == 0
 
 
 def test_a_table_that_had_no_rows_yet_may_be_missing(tmp_path: Path) -> None:
