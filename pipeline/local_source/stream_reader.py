@@ -230,11 +230,13 @@ class InitialOffsets:
                 cannot be looked into.
             OSError: the file cannot be read.
         """
+        from pyarrow import ArrowException
+
         files, directory = _opened(self.location)
         path = f"{directory}/{_FILE}"
         try:
             is_there = _is_there(files, path)
-        except OSError as error:
+        except (ArrowException, OSError) as error:
             raise _unreachable(self.location, error) from error
         return self._read(files, path) if is_there else None
 
@@ -265,30 +267,32 @@ class InitialOffsets:
 
 
 def _opened(location: str) -> tuple[FileSystem, str]:
+    from pyarrow import ArrowException
     from pyarrow.fs import FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem
 
     if "://" not in location:
         return LocalFileSystem(), os.path.abspath(location)
     try:
         files, path = FileSystem.from_uri(location)
-    except (ValueError, OSError) as by_arrow:
+    except (ArrowException, ValueError, OSError) as by_arrow:  # of Azure's store an ArrowException alone
         # Not a scheme of Arrow's own, or a store that it cannot reach: fsspec's packages have settings of
         # their own, such as another endpoint.
         try:
             from fsspec.core import url_to_fs
 
             other, path = url_to_fs(location)
-        except (ImportError, ValueError) as error:
-            if isinstance(by_arrow, OSError):
+        except (ImportError, ValueError, OSError) as error:
+            if not isinstance(by_arrow, ValueError):
                 raise _unreachable(location, by_arrow) from by_arrow
             raise WrongSettingError(_LOCATION, str(error), given=repr(location)) from error
         files = PyFileSystem(FSSpecHandler(other))
     return files, path.rstrip("/")
 
 
-def _unreachable(location: str, error: OSError) -> WrongSettingError:
+def _unreachable(location: str, error: Exception) -> WrongSettingError:
+    said = " ".join(str(error).split()).rstrip(".")
     problem = (
-        f"cannot be looked into: {error}. What to do: check its name, the network, and region and keys in the"
+        f"cannot be looked into: {said}. What to do: check its name, the network, and region and keys in the"
         " environment"
     )
     return WrongSettingError(_LOCATION, problem, given=repr(location))

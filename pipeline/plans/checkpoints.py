@@ -43,7 +43,10 @@ class Progress:
     def entry(self) -> Entry:
         """The line of a plan."""
         if self.is_unseen:
-            return Entry(f"checkpoint {self.place}: not looked into from here")
+            return Entry(
+                f"checkpoint {self.place}: not looked into from here",
+                ["whether it has been used, and with these tables, is not checked: only Spark reads it"],
+            )
         if self.done < 0 and self.repeated is None:
             return Entry(f"checkpoint {self.place}: new")
         text = f"checkpoint {self.place}: {counted(self.done + 1, 'micro-batch', 'micro-batches')} done"

@@ -186,7 +186,8 @@ def _begin(
         where = "the earliest offsets" if start.edge == EARLIEST else "the latest offsets"
     elif isinstance(start, AtOffsets) and selection.fail_on_data_loss:
         _check_start(start, firsts, edges(cluster, partitions, LATEST))
-    return selection.starts(partitions, cluster), f", from {where}"
+    provided = " if the checkpoint is new" if progress.is_unseen else ""
+    return selection.starts(partitions, cluster), f", from {where}{provided}"
 
 
 def _check_start(start: AtOffsets, firsts: Offsets, ends: Offsets) -> None:

@@ -90,6 +90,25 @@ def test_a_store_that_arrow_cannot_reach_was_not_tried_through_fsspec(
     assert InitialOffsets(location, READS).found() == OFFSETS
 
 
+def test_a_container_of_azure_that_cannot_be_reached_was_a_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Arrow raises its own base class then, with an address of its manual in a line of its own."""
+    import pyarrow.fs
+
+    class Arrow:
+        """Without credentials."""
+
+        @staticmethod
+        def from_uri(_uri: str) -> None:
+            raise pyarrow.ArrowException("Unknown error: Failed to get token.\nSee the manual.")
+
+    monkeypatch.setattr(pyarrow.fs, "FileSystem", Arrow)
+    said = r"abfss://c/x'?: cannot be looked into: Unknown error: Failed to get token\. See the manual\. What"
+    with pytest.raises(KafkaConfigurationError, match=said):
+        InitialOffsets("abfss://c/x", READS).found()
+
+
 def test_another_query_has_a_place_of_its_own(tmp_path: Path) -> None:
     """Its offsets would be the first one's."""
     InitialOffsets(str(tmp_path), READS).kept(lambda: OFFSETS)

@@ -287,6 +287,22 @@ def test_a_plan_accepted_one_folder_inside_another(arguments: list[str], servers
     assert (status, "are one folder, or one inside" in output) == (2, True), output
 
 
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_plan_did_not_say_what_it_left_unchecked(name: str, servers: str, here: Path) -> None:
+    """In object storage the checkpoint may have been used, by a query whose tables are others."""
+    pytest.importorskip("fsspec", reason="needs a filesystem that is not the disk's")
+    assert here
+    arguments = ["pipeline", *STREAMS[name], "-b", servers, "--checkpoint", f"memory://{name}/c", "--plan"]
+    result = CliRunner().invoke(splashdam, arguments)
+    assert result.exit_code == 0, result.output
+    for said in (
+        "from the earliest offsets if the checkpoint is new",
+        f"checkpoint memory://{name}/c: not looked into from here",
+        "whether it has been used, and with these tables, is not checked",
+    ):
+        assert said in result.output
+
+
 def test_a_table_s_hidden_folder_may_be_the_checkpoint(servers: str, here: Path) -> None:
     """Readers of tables skip it, and users of Delta have it there. But not among the table's own files."""
     for name, status in (("_checkpoints/c", 0), (".ckpt", 0), ("_delta_log/c", 2), ("checkpoint", 2)):
