@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import warnings
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
 import attrs
@@ -92,7 +92,7 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         loop: asyncio.AbstractEventLoop | None = None,
         bootstrap_servers: str | list[str] = "localhost",
         api_version: str | None = None,
-        acks: Any = None,
+        acks: int | str = "all",
         max_batch_size: int | None = None,
         linger_ms: float = 0,
         request_timeout_ms: float = 40_000,
@@ -108,23 +108,16 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         options["security_protocol"] = protocol = protocol_named(security_protocol)
         if sasl_mechanism != "PLAIN" or protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
             options["sasl_mechanism"] = sasl_mechanism
-        unused = []
-        if protocol in PROTOCOLS:  # else the error is about it
-            unused = [
-                name for name in options if name in self.DEFAULT_CONFIG and has_no_effect(name, protocol)
-            ]
-        ignored = [name for name in unused if not is_default(name, options.pop(name))]
+        ignored = _take_unused_security(options, protocol)
         if connections_max_idle_ms is None:
             connections_max_idle_ms = MAX_LONG
         # Checked here, because other options are computed from them, and their errors would name those.
         linger_ms = _checked("linger_ms", linger_ms)
         request_timeout_ms = _checked("request_timeout_ms", request_timeout_ms)
-        if acks is not None:
-            options["acks"] = acks = _checked("acks", acks)
-            if enable_idempotence is None and options.get("transactional_id") is None:
-                # Said here, so that nobody is warned that idempotence is off: who
-                # gives ``acks=1`` asks for that.
-                enable_idempotence = acks in ("all", -1)
+        options["acks"] = acks = _checked("acks", acks)
+        if enable_idempotence is None and acks in (0, 1) and options.get("transactional_id") is None:
+            # Said here, so that nobody is warned that idempotence is off: who gives ``acks=1`` asks for that.
+            enable_idempotence = False
         if enable_idempotence is not None:
             options["enable_idempotence"] = enable_idempotence or options.get("transactional_id") is not None
         if max_batch_size is not None:
@@ -206,7 +199,7 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         """
         if isinstance(timestamp_ms, float):
             timestamp_ms = int(timestamp_ms)
-        try:
+        try:  # not `_errors_as_in_aiokafka`: records come this way, and each would pay for it
             return await super().send(topic, value, key, headers, partition, timestamp_ms)
         except KafkaError as error:
             _raise_as_in_aiokafka(error)
@@ -230,11 +223,8 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         Raises:
             UnknownTopicOrPartitionError: there is no such topic, for ``request_timeout_ms``.
         """
-        try:
+        with _errors_as_in_aiokafka():
             return await super().partitions_for(topic)
-        except KafkaError as error:
-            _raise_as_in_aiokafka(error)
-            raise
 
     def create_batch(self) -> BatchBuilder:
         """Make an empty batch, to fill and give to ``send_batch``.
@@ -266,9 +256,8 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             raise TypeError(f"batch must be what create_batch() made, not {type(batch).__name__}")
         refuse = self._core.intake.refuse
         if refuse is not None:
-            refusal = refuse()
-            _raise_as_in_aiokafka(refusal)
-            raise refusal
+            with _errors_as_in_aiokafka():
+                raise refuse()
         if batch.is_sent:
             raise IllegalStateError(
                 "this batch, or a part of it, was sent before; records would be in the topic twice."
@@ -324,35 +313,23 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
             raise IllegalStateError("not in a transaction: call begin_transaction() first")
         if not group_id:
             raise ValueError(f"group_id names no group: {group_id!r}")
-        try:
+        with _errors_as_in_aiokafka():
             await super().send_offsets_to_transaction(offsets, group_id)
-        except KafkaError as error:
-            _raise_as_in_aiokafka(error)
-            raise
 
     async def begin_transaction(self) -> None:
         """See ``AsyncioKafkaProducer.begin_transaction``; raises ``ProducerFenced`` as ``send``."""
-        try:
+        with _errors_as_in_aiokafka():
             await super().begin_transaction()
-        except KafkaError as error:
-            _raise_as_in_aiokafka(error)
-            raise
 
     async def abort_transaction(self) -> None:
         """See ``AsyncioKafkaProducer.abort_transaction``; raises ``ProducerFenced`` as ``send``."""
-        try:
+        with _errors_as_in_aiokafka():
             await super().abort_transaction()
-        except KafkaError as error:
-            _raise_as_in_aiokafka(error)
-            raise
 
     async def commit_transaction(self) -> None:
         """See ``AsyncioKafkaProducer.commit_transaction``; raises ``ProducerFenced`` as ``send``."""
-        try:
+        with _errors_as_in_aiokafka():
             await super().commit_transaction()
-        except KafkaError as error:
-            _raise_as_in_aiokafka(error)
-            raise
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
@@ -388,6 +365,16 @@ def _raise_as_in_aiokafka(error: BaseException | None) -> None:
     for kind, told in _CAUSES_RAISED_INSTEAD.items():
         if isinstance(error, kind) and isinstance(error.__cause__, told):
             raise fresh(error.__cause__) from None
+
+
+@contextmanager
+def _errors_as_in_aiokafka() -> Iterator[None]:
+    """Raise what aiokafka raises in place of the errors of the block; see ``_raise_as_in_aiokafka``."""
+    try:
+        yield
+    except KafkaError as error:
+        _raise_as_in_aiokafka(error)
+        raise
 
 
 def _take_unused_security(options: dict[str, Any], protocol: str) -> list[str]:

@@ -98,6 +98,13 @@ def test_long_times_were_told_as_a_delivery_timeout() -> None:
             AIOKafkaProducer(**{name: 2**31})
 
 
+def test_acks_none_meant_all_instead_of_nothing() -> None:
+    """aiokafka refuses it, too; a program that computes its options learns that one is missing."""
+    with pytest.raises(KafkaConfigurationError, match=r"^acks=None: must be one of -1, 0, 1, 'all'"):
+        AIOKafkaProducer(acks=None)  # type: ignore[arg-type]  # the test is about this value
+    assert AIOKafkaProducer(acks="all").config["enable_idempotence"] is True
+
+
 def test_a_login_without_a_mechanism_was_refused() -> None:
     """aiokafka's default is PLAIN."""
     login: dict[str, Any] = {"sasl_plain_username": "anna", "sasl_plain_password": "hunter2"}
