@@ -75,6 +75,7 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
             self._tokens = TokensFromTheLoop(provider)
             settings = attrs.evolve(settings, sasl_oauth_token_provider=self._tokens)
         self._core: ProducerCore[DeliveryFuture] = background_core(settings, DeliveryFuture)
+        self._core.starts_by = "await start() first, or use `async with`"
         # Tasks that are told in one turn of the loop send again in it: one wake at its end, so that their
         # records are in one batch (docs/decisions/asyncio.md).
         self._core.intake.wake = partial(wake_after_turn, self._core.intake.wake)

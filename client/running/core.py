@@ -86,7 +86,9 @@ class ProducerCore(Generic[FutureT]):
         connect: opens and tracks connections.
         finished: opens when the loop has ended and every future is done.
         console: the page of ``console_port``; None without.
-        keeps_plugins: do not close serializers and interceptors at the end: another core has them next.
+        keeps_plugins: do not close serializers and interceptors at the end: another core has them next, once
+            the producer is started again.
+        starts_by: what a caller has to do before the first record; for messages.
         instance_id: assigned by a broker (KIP-714); ``NO_INSTANCE_ID`` before.
         identified: opens when ``instance_id`` is assigned, or when the loop has ended.
         transactions: with a transactional id; None without.
@@ -150,6 +152,7 @@ class ProducerCore(Generic[FutureT]):
         self._pid = os.getpid()
         self.console: ProducerConsole | None = None
         self.keeps_plugins = False
+        self.starts_by = "use `async with`"
         self._addresses = list(addresses)
         self._crash: BaseException | None = None
         self._forced: KafkaError | None = None
@@ -441,10 +444,10 @@ class ProducerCore(Generic[FutureT]):
                 f"this producer belongs to process {self._pid}, this is process {os.getpid()}:"
                 " create the producer in the worker, after the fork"
             )
-        if self.state is State.NEW:
-            return IllegalStateError("the producer is not running; use `async with`")
         if self._crash is not None:
             return IllegalStateError(f"the producer has stopped: {self._crash!r}")
+        if self.state is State.NEW or self.keeps_plugins:
+            return IllegalStateError(f"the producer is not running; {self.starts_by}")
         return IllegalStateError("the producer is closed")
 
     def send_in_place(self) -> None:

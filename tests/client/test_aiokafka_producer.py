@@ -505,6 +505,31 @@ def test_start_waits_for_a_broker(closed_port: str) -> None:
     assert issubclass(splashdam.aiokafka.KafkaTimeoutError, KafkaTimeoutError)
 
 
+@pytest.mark.parametrize("call", ["send", "send_and_wait", "send_batch", "partitions_for"])
+def test_a_send_before_start_was_not_told_of_start(closed_port: str, call: str) -> None:
+    """It named ``async with`` alone, and after a ``start`` that failed it called the producer closed."""
+    calls: dict[str, Any] = {
+        "send": lambda producer: producer.send("t", b"v"),
+        "send_and_wait": lambda producer: producer.send_and_wait("t", b"v"),
+        "send_batch": lambda producer: producer.send_batch(producer.create_batch(), "t", partition=0),
+        "partitions_for": lambda producer: producer.partitions_for("t"),
+    }
+
+    async def main() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=closed_port, request_timeout_ms=1)
+        with pytest.raises(ProducerClosed, match=r"not running; await start\(\) first, or use `async with`"):
+            await calls[call](producer)
+        with pytest.raises(splashdam.aiokafka.NoBrokersAvailable):
+            await producer.start()
+        with pytest.raises(ProducerClosed, match=r"not running; await start\(\) first"):
+            await calls[call](producer)
+        await producer.stop()
+        with pytest.raises(ProducerClosed, match="is closed"):
+            await calls[call](producer)
+
+    asyncio.run(main())
+
+
 def test_a_missing_topic_was_a_timeout_alone() -> None:
     """aiokafka raises what the cluster has said of it."""
 
