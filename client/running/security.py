@@ -38,10 +38,14 @@ def make_authenticator(settings: SecuritySettings) -> SaslAuthenticator:
     if settings.sasl_oauthbearer_token_endpoint_url is not None and name == "OAUTHBEARER":
         settings = attrs.evolve(settings, sasl_oauth_token_provider=_token_provider(settings))
     mechanism = MECHANISMS[name]
-    for option in mechanism.needs:
-        if not getattr(settings, option):
-            instead = "; or sasl_oauthbearer_token_endpoint_url" if name == "OAUTHBEARER" else ""
-            raise KafkaConfigurationError(f"{option} is missing: sasl_mechanism={name!r} needs it{instead}")
+    missing = [option for option in mechanism.needs if not getattr(settings, option)]
+    if len(missing) > 1:
+        raise KafkaConfigurationError(
+            f"{' and '.join(missing)} are missing: sasl_mechanism={name!r} needs them"
+        )
+    if missing:
+        instead = "; or sasl_oauthbearer_token_endpoint_url" if name == "OAUTHBEARER" else ""
+        raise KafkaConfigurationError(f"{missing[0]} is missing: sasl_mechanism={name!r} needs it{instead}")
     mechanism.check_installed()
     password = settings.sasl_plain_password
     credentials = Credentials(

@@ -68,7 +68,11 @@ def test_contradictions(options: dict[str, Any], words: str) -> None:
         ),
         (
             {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"},
-            "sasl_plain_username is missing: sasl_mechanism='PLAIN' needs it",
+            "^sasl_plain_username and sasl_plain_password are missing: sasl_mechanism='PLAIN' needs them",
+        ),
+        (
+            {"security_protocol": "SASL_PLAINTEXT", **SCRAM, "sasl_plain_username": None},
+            "^sasl_plain_username is missing: sasl_mechanism='SCRAM-SHA-256' needs it",
         ),
         (
             {"security_protocol": "SASL_PLAINTEXT", **SCRAM, "sasl_plain_password": None},
