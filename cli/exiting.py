@@ -16,16 +16,19 @@ import click
 from splashdam.cli.entry import leave_at_once
 from splashdam.cli.parameters import flag_of_setting
 from splashdam.model.broker_errors import BrokerResponseError
-from splashdam.model.errors import KafkaConfigurationError, KafkaError
+from splashdam.model.errors import KafkaConfigurationError, KafkaError, told
 
 
-def explained(error: BaseException) -> str:
-    """Return the error's message, or the name of its class if it has none.
+def explained(what: BaseException | str, name_of: Callable[[str], str] = flag_of_setting) -> str:
+    """Return an error's message, or the name of its class if it has none; or a text of a producer.
 
-    Settings that the message names are called by the flags of the current command.
+    Settings that it names are called by the flags of the current command.
+
+    Args:
+        what: the error, or the text.
+        name_of: what `flags_of_command` has returned, for a thread that runs no command.
     """
-    text = error.told(flag_of_setting) if isinstance(error, KafkaError) else str(error)
-    return text or type(error).__name__
+    return str(told(what, name_of)) or type(what).__name__
 
 
 @contextmanager

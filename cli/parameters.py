@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
@@ -243,11 +244,20 @@ def flag_of_setting(setting: str) -> str:
     Returns:
         The name as given, if the command has neither.
     """
+    return flags_of_command()(setting)
+
+
+def flags_of_command() -> Callable[[str], str]:
+    """Return `flag_of_setting` of the current command, for other threads, which have no current command."""
+    context = click.get_current_context(silent=True)
+    parameters = {} if context is None else {each.name: each for each in context.command.params}
+    return partial(_flag_among, parameters)
+
+
+def _flag_among(parameters: Mapping[str, click.Parameter], setting: str) -> str:
     from splashdam.client.settings.producer_settings import ProducerSettings  # ``--help`` does not need them
     from splashdam.model.options import kafka_name
 
-    context = click.get_current_context(silent=True)
-    parameters = {} if context is None else {each.name: each for each in context.command.params}
     if setting in parameters:
         return shown_name(parameters[setting])
     field = attrs.fields_dict(ProducerSettings).get(setting)

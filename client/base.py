@@ -189,7 +189,7 @@ class ProducerBase(NowaitSends[FutureT]):
 
     @property
     def last_failure(self) -> str:
-        """Why the cluster does not answer, as text for people."""
+        """Why the cluster does not answer, as text for people; a ``SettingText`` where it names settings."""
         return self._core.intake.last_failure()
 
     def _transactions(self) -> Transactions:

@@ -18,6 +18,7 @@ from splashdam.model.errors import (
     KafkaError,
     ProducerFenced,
     RetriableError,
+    SettingText,
 )
 
 
@@ -171,7 +172,11 @@ class BrokerResponseError(KafkaError):
     def __init__(self, message: str = "") -> None:
         kind = type(self)
         self.message = message or (kind.__doc__ or "").strip()
-        super().__init__(f"[{kind.code} {kind.__name__}] {self.message}")
+        code = f"[{kind.code} {kind.__name__}]"
+        text = f"{code} {self.message}"
+        if isinstance(message, SettingText):
+            text = SettingText("{code} {message}", code=code, message=message)
+        super().__init__(text)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return error_for, (int(self.code), self.message)

@@ -44,7 +44,8 @@ class SettingText(str):
     Args:
         template: for ``str.format``, with settings by number and other parts by name.
         settings: names, as programs write them.
-        parts: whatever else the text has, which may be such texts.
+        parts: whatever else the text has. Such texts, and errors, take the reader's names as well: so pass an
+            error itself, and not its text.
     """
 
     _template: str
@@ -58,15 +59,18 @@ class SettingText(str):
 
     def named(self, name_of: Callable[[str], str]) -> str:
         """Return the text with the names that ``name_of`` gives to the settings."""
-        parts = {name: _told(part, name_of) for name, part in self._parts.items()}
+        parts = {name: told(part, name_of) for name, part in self._parts.items()}
         return self._template.format(*map(name_of, self._settings), **parts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return str, (str(self),)  # the parts may be anything, and another process only reads the text
 
 
-def _told(text: _T, name_of: Callable[[str], str]) -> _T | str:
-    return text.named(name_of) if isinstance(text, SettingText) else text
+def told(what: _T, name_of: Callable[[str], str]) -> _T | str:
+    """Return a `SettingText` or a `KafkaError` as text with the reader's names; anything else as it is."""
+    if isinstance(what, KafkaError):
+        return what.told(name_of)
+    return what.named(name_of) if isinstance(what, SettingText) else what
 
 
 class KafkaError(Exception):
@@ -99,14 +103,14 @@ class KafkaError(Exception):
         Args:
             name_of: returns what the reader calls a setting; by default its name in programs.
         """
-        text = _told(_text_of(self), name_of)
+        text = told(message_of(self), name_of)
         # Only our own errors: the text of a foreign error may hold a secret, such as a token.
         causes = [cause for cause in self.causes if isinstance(cause, KafkaError)]
         for cause in causes:
-            if (message := _told(_text_of(cause), name_of)) not in text:
+            if (message := told(message_of(cause), name_of)) not in text:
                 text = f"{text.rstrip('.')}; cause: {message}"
         remedy = self.remedy or next(filter(None, (cause.remedy for cause in causes)), "")
-        remedy = _told(remedy, name_of)
+        remedy = told(remedy, name_of)
         if not remedy or remedy in text or _WHAT_TO_DO in text:
             return text
         text = text if text.endswith(("?", "!")) else f"{text.rstrip('.')}."
@@ -117,14 +121,16 @@ _WHAT_TO_DO = "What to do:"
 
 
 def message_of(error: KafkaError) -> str:
-    """Return the message alone, without causes and remedy, for texts that continue after it."""
-    return super(KafkaError, error).__str__() or type(error).__name__
+    """Return the message alone, without causes and remedy, for texts that continue after it.
 
-
-def _text_of(error: KafkaError) -> str:
-    """Return the message as `message_of` does, with its settings if it names any."""
+    It is a `SettingText` if the message names settings.
+    """
     first = error.args[0] if len(error.args) == 1 else None
-    return first if isinstance(first, SettingText) else message_of(error)
+    return (
+        first
+        if isinstance(first, SettingText)
+        else super(KafkaError, error).__str__() or type(error).__name__
+    )
 
 
 class KafkaConfigurationError(KafkaError, ValueError):

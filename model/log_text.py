@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sized
 
+from splashdam.model.errors import SettingText
 from splashdam.model.secrets import Secret
 from splashdam.model.values import TopicPartition
 
@@ -80,4 +81,8 @@ def naming(topic_partition: TopicPartition, text: str) -> str:
     The name inside a path does not count: readers look for it at the beginning of the line.
     """
     named = rf"(?<![\w./-]){re.escape(str(topic_partition))}(?![\w/-]|\.\w)"
-    return text if re.search(named, text) else f"{topic_partition}: {text}"
+    if re.search(named, text):
+        return text
+    if isinstance(text, SettingText):
+        return SettingText("{where}: {text}", where=topic_partition, text=text)
+    return f"{topic_partition}: {text}"

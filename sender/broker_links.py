@@ -13,7 +13,13 @@ import trio
 from splashdam.accumulator.backoff import Backoff
 from splashdam.model.broker_errors import NetworkExceptionError
 from splashdam.model.cluster import ClusterMetadata, Node
-from splashdam.model.errors import AuthenticationError, KafkaConnectionError, KafkaError, WrongListenerError
+from splashdam.model.errors import (
+    AuthenticationError,
+    KafkaConnectionError,
+    KafkaError,
+    SettingText,
+    WrongListenerError,
+)
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.log_text import fields
 from splashdam.model.values import Buffer
@@ -373,8 +379,13 @@ class BrokerLink:
         if wrong is not None:
             return wrong
         if self._authenticator is None and isinstance(reason, NetworkExceptionError):
-            hint = "if its listener asks for TLS or SASL, set security_protocol"
-            return NetworkExceptionError(f"{reason.message}; {hint}")
+            return NetworkExceptionError(
+                SettingText(
+                    "{said}; if its listener asks for TLS or SASL, set {0}",
+                    "security_protocol",
+                    said=reason.message,
+                )
+            )
         return reason
 
     @trio.lowlevel.enable_ki_protection  # see ``ProducerCore.main``

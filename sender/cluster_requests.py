@@ -11,7 +11,7 @@ import trio
 from splashdam.accumulator.backoff import Backoff
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_class, error_for
 from splashdam.model.cluster import ClusterMetadata
-from splashdam.model.errors import KafkaError, ProtocolError
+from splashdam.model.errors import KafkaError, ProtocolError, SettingText
 from splashdam.model.log_text import fields
 from splashdam.net.cluster.metadata_reading import read_cluster
 from splashdam.net.connection.in_flight import PendingResponse
@@ -141,7 +141,8 @@ class ClusterRequests:
         return waiters
 
     def _no_cluster(self, link: BrokerLink, error: KafkaError, now_ms: float) -> None:
-        self._context.metadata.failed(f"no metadata from {link.node}: {error}", now_ms, error)
+        reason = SettingText("no metadata from {node}: {error}", node=link.node, error=error)
+        self._context.metadata.failed(reason, now_ms, error)
 
     def _id_due_ms(self, now_ms: float) -> float:
         idempotence = self._idempotence

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 
 from splashdam.accumulator.batch import BatchState, ProducerBatch
-from splashdam.model.errors import KafkaTimeoutError
+from splashdam.model.errors import KafkaTimeoutError, SettingText
 from splashdam.model.log_text import naming
 from splashdam.sender.context import SenderContext
 
@@ -47,16 +47,17 @@ class DeliveryTimeout:
             last_failure: of any request, for a batch that was never answered.
         """
         cause = batch.last_error or last_failure
-        records = "1 record was" if batch.record_count == 1 else f"{batch.record_count} records were"
-        error = KafkaTimeoutError(
-            naming(
-                batch.topic_partition,
-                f"{records} not acknowledged within"
-                f" delivery_timeout_ms={self._timeout_ms:g}, {batch.attempts} attempts"
-                f" failed; {self._obstacle_text(batch)}"
-                f"last failure: {cause or self._metadata.last_failure or 'none'}",
-            )
+        text = SettingText(
+            "{records} not acknowledged within {0}={timeout_ms:g}, {attempts} attempts failed;"
+            " {obstacle}last failure: {failure}",
+            "delivery_timeout_ms",
+            records="1 record was" if batch.record_count == 1 else f"{batch.record_count} records were",
+            timeout_ms=self._timeout_ms,
+            attempts=batch.attempts,
+            obstacle=self._obstacle_text(batch),
+            failure=cause or self._metadata.last_failure or "none",
         )
+        error = KafkaTimeoutError(naming(batch.topic_partition, text))
         error.__cause__ = cause
         return error
 

@@ -21,7 +21,7 @@ from splashdam.accumulator.batch import ProducerBatch
 from splashdam.accumulator.readiness import DrainGate, OpenGate
 from splashdam.model.cluster import Node
 from splashdam.model.counters import Windows
-from splashdam.model.errors import IllegalStateError, KafkaError
+from splashdam.model.errors import IllegalStateError, KafkaError, SettingText
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.net.connection.connection import Authenticator
@@ -461,7 +461,9 @@ class Sender:
     def _lose(self, node: Node, error: BaseException) -> Sequence[MetadataWaiter]:
         """Do the part of ``link_lost`` that needs the guard; return the waiters to run without it."""
         metadata = self._context.metadata
-        metadata.note_failure(f"{node}: {error}", self._context.clock.now_ms(), error)
+        # The error itself: a command line names the settings in it by its flags.
+        reason = SettingText("{node}: {error}", node=node, error=error)
+        metadata.note_failure(reason, self._context.clock.now_ms(), error)
         if self.transactions is not None:
             self.transactions.coordinator_lost(node.node_id)
         refusal = self._links.refusal(metadata.cluster)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NoReturn
 
-from splashdam.model.errors import ForeignBytesError, ProtocolError
+from splashdam.model.errors import ForeignBytesError, ProtocolError, SettingText
 from splashdam.model.values import Buffer
 
 SIZE_BYTES = 4
@@ -35,10 +35,12 @@ def _refuse(size: int, max_frame_bytes: int) -> NoReturn:
     if size < _SMALLEST_FRAME_BYTES:
         raise ProtocolError(f"frame size {size} is too small for any message")
     if size >> 16 in _TLS_RECORDS:
-        foreign = ForeignBytesError("the peer speaks TLS, and this side does not: check security_protocol")
+        foreign = ForeignBytesError(
+            SettingText("the peer speaks TLS, and this side does not: check {0}", "security_protocol")
+        )
         foreign.is_tls = True
         foreign.speaks = "speaks TLS"
-        foreign.advice = "set security_protocol to SSL or SASL_SSL"
+        foreign.advice = SettingText("set {0} to SSL or SASL_SSL", "security_protocol")
         raise foreign
     text = _SIZE.pack(size)
     if size > max_frame_bytes and text.isascii() and text.decode().isprintable():

@@ -16,7 +16,7 @@ import trio
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, on_cluster
-from splashdam.cli.exiting import EndedBySignal, interrupts_raise, signals_interrupt_trio
+from splashdam.cli.exiting import EndedBySignal, explained, interrupts_raise, signals_interrupt_trio
 from splashdam.cli.output import counted, is_terminal, print_json, shown_age, shown_bytes
 from splashdam.cli.parameters import SECONDS, FiniteRange, json_option
 from splashdam.console.sampling import Sampler, Seen
@@ -255,7 +255,7 @@ def picture(look: Look, title: str, *, height: int | None = None) -> RichGroup:
         )
     parts = [head]
     if seen.failure is not None:
-        parts.append(Text(f"no answer: {seen.failure}", style="red"))
+        parts.append(Text(f"no answer: {explained(seen.failure)}", style="red"))
     shown_topics = max(3, room - min(len(look.groups), room // 2))
     return Group(
         *parts,

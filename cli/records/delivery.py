@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import attrs
@@ -13,6 +13,7 @@ import click
 
 from splashdam.cli.exiting import explained
 from splashdam.cli.output import counted
+from splashdam.cli.parameters import flags_of_command
 from splashdam.cli.records.lines import Parse, Piece
 from splashdam.client.future import RecordFuture
 from splashdam.client.producer import KafkaProducer
@@ -90,6 +91,7 @@ class Delivery:
     _has_given_up: bool = False
     _newest: RecordFuture | None = None
     _samples: deque[RecordFuture] = attrs.field(factory=deque)
+    _name_of: Callable[[str], str] = attrs.field(factory=flags_of_command, init=False)  # for all threads
 
     def send_all(self, pieces: Iterable[Piece]) -> None:
         """Send every record; count what is refused, and go on with the next.
@@ -131,7 +133,7 @@ class Delivery:
 
     def _count_failure(self, error: BaseException) -> None:
         self.failed += 1
-        self._note(explained(error))
+        self._note(explained(error, self._name_of))
 
     def _note(self, problem: str) -> None:
         self.first_problem = self.first_problem or problem
@@ -183,13 +185,14 @@ class Delivery:
             silence.is_told = True
             click.echo(
                 f"waiting for the cluster, for at most {self._limit_seconds():g} s;"
-                f" so far: {self.producer.last_failure}",
+                f" so far: {explained(self.producer.last_failure, self._name_of)}",
                 err=True,
             )
         limit = self.silence_seconds
         if self._is_flushing and not self._has_given_up and limit is not None and seconds >= limit:
             self._has_given_up = True
-            self._note(f"nothing was acknowledged for {limit:g} s; {self.producer.last_failure}")
+            why = explained(self.producer.last_failure, self._name_of)
+            self._note(f"nothing was acknowledged for {limit:g} s; {why}")
             # Every record fails then, and `flush` returns in the main thread.
             self.producer.purge(queued=True, in_flight=True)
 

@@ -58,6 +58,7 @@ from splashdam.model.errors import (
     BufferExhaustedError,
     IllegalStateError,
     KafkaError,
+    SettingText,
 )
 from splashdam.model.log_text import shown
 from splashdam.model.values import Buffer, HeaderPairs, TopicPartition
@@ -380,18 +381,24 @@ class RecordIntake(Generic[FutureT]):
     def why_exhausted(self) -> str:
         """Return the text of a ``BufferExhaustedError``."""
         statistics = self.guard.run(self.accumulator.statistics)
-        return (
-            f"buffer_memory of {statistics.buffer_memory} bytes was full for {self.max_block_ms:g} ms:"
-            f" {statistics.incomplete_batches} batches are not acknowledged,"
-            f" {statistics.waiting} callers wait;"
-            f" {self.last_failure()}"
+        return SettingText(
+            "{0} of {bytes} bytes was full for {block_ms:g} ms: {batches} batches are not acknowledged,"
+            " {waiting} callers wait; {failure}",
+            "buffer_memory",
+            bytes=statistics.buffer_memory,
+            block_ms=self.max_block_ms,
+            batches=statistics.incomplete_batches,
+            waiting=statistics.waiting,
+            failure=self.last_failure(),
         )
 
     def last_failure(self) -> str:
-        """Return why the cluster did not answer, for error messages."""
-        reasons = [reason for reason in (self.metadata.obstacle(), self.metadata.last_failure) if reason]
-        if reasons:
-            return "; ".join(reasons)
+        """Return why the cluster did not answer, for error messages; perhaps a ``SettingText``."""
+        obstacle, failure = self.metadata.obstacle(), self.metadata.last_failure
+        if obstacle and failure:
+            return SettingText("{obstacle}; {failure}", obstacle=obstacle, failure=failure)
+        if obstacle or failure:
+            return obstacle or failure
         silent = self.metadata.silent()
         by_whom = f" by {silent}" if silent else ""
         return f"no connection has failed, but a request is not answered{by_whom}"

@@ -9,7 +9,12 @@ from splashdam.client.sending.arguments import check_partition, check_topic_name
 from splashdam.client.waiters import Wake
 from splashdam.model.broker_errors import error_class, error_for
 from splashdam.model.cluster import ClusterMetadata
-from splashdam.model.errors import IllegalArgumentError, KafkaTimeoutError, NoBrokersAvailable
+from splashdam.model.errors import (
+    IllegalArgumentError,
+    KafkaTimeoutError,
+    NoBrokersAvailable,
+    SettingText,
+)
 
 if TYPE_CHECKING:
     from splashdam.client.partitioning.placing import TopicRoute
@@ -141,7 +146,12 @@ class TopicLookup:
                 f"partition {self._partition} of topic {self._topic!r} did not appear {waited}:"
                 f" the topic has {route.count} partitions"
             )
-        return f"topic {self._topic!r} did not appear in the metadata {waited}: {self._intake.last_failure()}"
+        return SettingText(
+            "topic {topic!r} did not appear in the metadata {waited}: {failure}",
+            topic=self._topic,
+            waited=waited,
+            failure=self._intake.last_failure(),
+        )
 
 
 class BootstrapLookup:
@@ -182,7 +192,11 @@ class BootstrapLookup:
         now_ms = intake.clock.now_ms()
         if now_ms >= self.deadline_ms:
             raise NoBrokersAvailable(
-                f"no broker has answered within {self._timeout_ms:g} ms: {intake.last_failure()}"
+                SettingText(
+                    "no broker has answered within {timeout_ms:g} ms: {failure}",
+                    timeout_ms=self._timeout_ms,
+                    failure=intake.last_failure(),
+                )
             ) from metadata.last_error
         intake.guard.run(metadata.request_brokers, now_ms)
         intake.wake()

@@ -13,7 +13,7 @@ from splashdam.client.running.lifecycle import State
 from splashdam.client.running.process import refuse_inside_a_send
 from splashdam.client.sending.arguments import check_topic_name
 from splashdam.client.waiters import wait_in_asyncio, wait_in_thread, wait_in_trio
-from splashdam.model.errors import KafkaError, KafkaTimeoutError
+from splashdam.model.errors import KafkaError, KafkaTimeoutError, SettingText
 from splashdam.model.log_text import fields
 from splashdam.model.options import MAX_INT, MAX_LONG
 from splashdam.model.transactions import ConsumerGroupMetadata, OffsetAndMetadata
@@ -177,8 +177,13 @@ class Transactions:
         """
         if self._core.deferred.waiting:
             raise KafkaTimeoutError(
-                f"nothing is committed: {self._core.deferred.waiting} records sent from callbacks have waited"
-                f" for {self._core.settings.max_block_ms:g} ms; {self._core.intake.last_failure()}"
+                SettingText(
+                    "nothing is committed: {count} records sent from callbacks have waited for"
+                    " {block_ms:g} ms; {failure}",
+                    count=self._core.deferred.waiting,
+                    block_ms=self._core.settings.max_block_ms,
+                    failure=self._core.intake.last_failure(),
+                )
             )
 
     def log_failed_abort(self, error: KafkaError) -> None:
@@ -219,9 +224,14 @@ class Transactions:
     def _timed_out(self, call: PendingCall) -> KafkaTimeoutError:
         manager, core = self._manager, self._core
         return KafkaTimeoutError(
-            f"{call.operation.value}() has not ended within {core.settings.max_block_ms:g} ms,"
-            f" the producer is {manager.state.name}: call it again to continue waiting;"
-            f" {manager.last_error or core.intake.last_failure()}"
+            SettingText(
+                "{call}() has not ended within {block_ms:g} ms, the producer is {state}: call it again to"
+                " continue waiting; {failure}",
+                call=call.operation.value,
+                block_ms=core.settings.max_block_ms,
+                state=manager.state.name,
+                failure=manager.last_error or core.intake.last_failure(),
+            )
         )
 
 

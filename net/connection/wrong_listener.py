@@ -25,6 +25,7 @@ from splashdam.model.errors import (
     KafkaConnectionError,
     KafkaError,
     ProtocolError,
+    SettingText,
     WrongListenerError,
 )
 from splashdam.net.connect import Connect, address_text
@@ -97,7 +98,7 @@ async def wrong_listener(
         lasts = error.is_tls or await _says_text_again(connect, host, port)
         said = f"the listener at {where} {error.speaks}"
         return (
-            WrongListenerError(f"{said}; {error.advice}")
+            WrongListenerError(SettingText("{said}; {advice}", said=said, advice=error.advice))
             if lasts
             else KafkaConnectionError(f"{said}, which may be temporary")
         )
@@ -108,15 +109,26 @@ async def wrong_listener(
         if has_tls or not await _speaks_tls(connect, host, port):
             return None
         return WrongListenerError(
-            f"the listener at {where} speaks TLS; set security_protocol to SSL or SASL_SSL"
+            SettingText(
+                "the listener at {where} speaks TLS; set {0} to SSL or SASL_SSL",
+                "security_protocol",
+                where=where,
+            )
         )
     mechanisms = None if authenticates else await _sasl_mechanisms(connect, host, port)
     if mechanisms is None:
         return None
     protocol = "SASL_SSL" if has_tls else "SASL_PLAINTEXT"
     return WrongListenerError(
-        f"the listener at {where} requires SASL ({', '.join(mechanisms)}); set security_protocol"
-        f" to {protocol}, sasl_mechanism and the credentials"
+        SettingText(
+            "the listener at {where} requires SASL ({mechanisms}); set {0} to {protocol}, {1} and the"
+            " credentials",
+            "security_protocol",
+            "sasl_mechanism",
+            where=where,
+            mechanisms=", ".join(mechanisms),
+            protocol=protocol,
+        )
     )
 
 

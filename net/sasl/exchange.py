@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 
 from splashdam.model.broker_errors import ErrorCode, UnsupportedVersionError, error_for
-from splashdam.model.errors import SaslError, WrongListenerError
+from splashdam.model.errors import SaslError, SettingText, WrongListenerError
 from splashdam.net.connection.connection import Connection
 from splashdam.net.connection.in_flight import Ask
 from splashdam.net.sasl.mechanisms import MECHANISMS, ClientSide, Credentials
@@ -58,7 +58,11 @@ class SaslAuthenticator:
             shaken = await ask(SaslHandshakeRequest(mechanism=self.mechanism), version)
             if shaken.error_code == ErrorCode.ILLEGAL_SASL_STATE:
                 raise WrongListenerError(
-                    f"the listener at {host} does not use SASL; set security_protocol to PLAINTEXT or SSL"
+                    SettingText(
+                        "the listener at {host} does not use SASL; set {0} to PLAINTEXT or SSL",
+                        "security_protocol",
+                        host=host,
+                    )
                 )
             if shaken.error_code:
                 offered = ", ".join(shaken.mechanisms) or "none"

@@ -13,6 +13,7 @@ from splashdam.model.errors import (
     CannotConnectError,
     KafkaConnectionError,
     KafkaError,
+    SettingText,
     SslAuthenticationError,
     WrongListenerError,
     message_of,
@@ -29,8 +30,14 @@ _CERTIFICATE = {
     20: ("its certificate was signed by a CA that is not trusted", "name that CA in ssl_cafile"),
     21: ("its certificate cannot be verified alone", "let the broker send its chain, or name the CA"),
     23: ("its certificate was revoked", "ask for a new one"),
-    3: ("there is no list of revoked certificates of its CA", "put that list into ssl_crlfile"),
-    12: ("the list of revoked certificates has expired", "put a new one into ssl_crlfile"),
+    3: (
+        "there is no list of revoked certificates of its CA",
+        SettingText("put that list into {0}", "ssl_crlfile"),
+    ),
+    12: (
+        "the list of revoked certificates has expired",
+        SettingText("put a new one into {0}", "ssl_crlfile"),
+    ),
     62: (
         "its certificate is for another name",
         "connect to, and advertise, a name that is in the certificate",
@@ -44,23 +51,28 @@ _CERTIFICATE = {
 
 _NOT_TLS = (
     "it does not speak TLS",
-    "check the port, and security_protocol, which is PLAINTEXT or SASL_PLAINTEXT for such a listener",
+    SettingText(
+        "check the port, and {0}, which is PLAINTEXT or SASL_PLAINTEXT for such a listener",
+        "security_protocol",
+    ),
 )
 _NO_CERTIFICATE = (
     "it requires a client certificate and got none",
-    "set ssl_certfile and ssl_keyfile",
+    SettingText("set {0} and {1}", "ssl_certfile", "ssl_keyfile"),
 )
 _REFUSED_CERTIFICATE = (
     "it rejects this side's certificate",
-    "use one, in ssl_certfile, that is valid and signed by a CA that the other side trusts",
+    SettingText(
+        "use one, in {0}, that is valid and signed by a CA that the other side trusts", "ssl_certfile"
+    ),
 )
 _BAD_CERTIFICATE = (
     "it rejects this side's certificate, or requires one and got none",
-    "set ssl_certfile to one that is valid and signed by a CA that the other side trusts",
+    SettingText("set {0} to one that is valid and signed by a CA that the other side trusts", "ssl_certfile"),
 )
 _NO_COMMON = (
     "there is no TLS version and cipher that both sides allow",
-    "allow TLS 1.2 or 1.3 there, and look at ssl_ciphers here",
+    SettingText("allow TLS 1.2 or 1.3 there, and look at {0} here", "ssl_ciphers"),
 )
 _REASONS = {
     "WRONG_VERSION_NUMBER": _NOT_TLS,
@@ -102,7 +114,7 @@ def explained(error: BaseException, peer: str, *, is_open: bool = False) -> Kafk
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         cause, remedy = _CERTIFICATE.get(error.verify_code, (error.verify_message, "look at both ends"))
-        return SslAuthenticationError(f"no TLS with {peer}: {cause}; {remedy} ({_detail(error)})")
+        return SslAuthenticationError(_no_tls(peer, cause, remedy, _detail(error)))
     if not isinstance(error, ssl.SSLError) or _is_end(error):
         when = "" if is_open else " during the TLS handshake; perhaps this listener does not speak TLS"
         return KafkaConnectionError(f"{peer} closed the connection{when}{_because(error)}")
@@ -111,7 +123,7 @@ def explained(error: BaseException, peer: str, *, is_open: bool = False) -> Kafk
         if part in reason:
             if (cause, remedy) == _NOT_TLS and not is_open:
                 return not_tls(peer, _detail(error))
-            return SslAuthenticationError(f"no TLS with {peer}: {cause}; {remedy} ({_detail(error)})")
+            return SslAuthenticationError(_no_tls(peer, cause, remedy, _detail(error)))
     if is_open:
         return KafkaConnectionError(f"TLS with {peer} broke: {_detail(error)}")
     return SslAuthenticationError(f"no TLS with {peer}: {_detail(error)}")
@@ -119,8 +131,17 @@ def explained(error: BaseException, peer: str, *, is_open: bool = False) -> Kafk
 
 def not_tls(peer: str, detail: str) -> WrongListenerError:
     """Make the error for a listener that speaks another protocol than TLS."""
-    cause, remedy = _NOT_TLS
-    return WrongListenerError(f"no TLS with {peer}: {cause}; {remedy} ({detail})")
+    return WrongListenerError(_no_tls(peer, *_NOT_TLS, detail))
+
+
+def _no_tls(peer: str, cause: str, remedy: str, detail: str) -> SettingText:
+    return SettingText(
+        "no TLS with {peer}: {cause}; {remedy} ({detail})",
+        peer=peer,
+        cause=cause,
+        remedy=remedy,
+        detail=detail,
+    )
 
 
 def _is_end(error: ssl.SSLError) -> bool:

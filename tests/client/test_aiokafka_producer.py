@@ -111,7 +111,9 @@ def test_a_login_without_a_mechanism_was_refused() -> None:
     producer = AIOKafkaProducer(security_protocol="SASL_PLAINTEXT", **login)
     assert producer.config["sasl_mechanism"] == "PLAIN"
     assert AIOKafkaProducer().config["sasl_mechanism"] is None
-    with pytest.raises(KafkaConfigurationError, match="^sasl_plain_username and sasl_plain_password are missing"):
+    with pytest.raises(
+        KafkaConfigurationError, match=r"^sasl_plain_username and sasl_plain_password are missing"
+    ):
         AIOKafkaProducer(security_protocol="SASL_PLAINTEXT")
     with pytest.raises(KafkaConfigurationError, match="sasl_mechanism is missing"):
         AIOKafkaProducer(security_protocol="SASL_PLAINTEXT", sasl_mechanism=None, **login)

@@ -214,6 +214,25 @@ def test_a_text_within_a_text_names_its_settings() -> None:
     )
 
 
+def test_an_error_within_a_text_names_its_settings() -> None:
+    """What failed last was put into the text as a string, whose settings kept Python's names."""
+    failure = errors.SettingText("node 1: {error}", error=errors.CannotConnectError("refused"))
+    error = errors.KafkaTimeoutError(errors.SettingText("too late: {failure}", failure=failure))
+    assert str(error).startswith("too late: node 1: refused. What to do: check bootstrap_servers and")
+    assert error.told({"bootstrap_servers": "-b"}.__getitem__) == str(error).replace(
+        "bootstrap_servers", "-b"
+    )
+
+
+def test_a_brokers_answer_names_its_settings() -> None:
+    """Its code stands before a text that may name some."""
+    error = error_class(13)(errors.SettingText("set {0}", "a"))
+    assert (str(error).partition(". ")[0], error.told(str.upper).partition(". ")[0]) == (
+        "[13 NetworkExceptionError] set a",
+        "[13 NetworkExceptionError] set A",
+    )
+
+
 def test_errors_that_name_settings_pickle() -> None:
     """Spark's workers send them."""
     error = pickle.loads(pickle.dumps(errors.WrongSettingError("a", "too long", given="{1}")))

@@ -103,7 +103,7 @@ KINDS = {
     "closed": (None, "Connection refused"),
     "silent": (silent, " ms|within |no success"),
     "http": (http, "does not speak Kafka's protocol: it sent 'HTTP'"),
-    "tls": (tls, "speaks TLS; set security_protocol to SSL or SASL_SSL"),
+    "tls": (tls, "speaks TLS; set -X security.protocol to SSL or SASL_SSL"),
 }
 
 
@@ -132,6 +132,14 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
         yield address
         listening.shutdown(socket.SHUT_RDWR)
         thread.join()
+
+
+@pytest.mark.parametrize("server", ["closed"], indirect=True)
+def test_produce_was_told_of_an_option_of_python(server: str) -> None:
+    """The sender put an error into a text, in which the command could not name its flag."""
+    done = CliRunner().invoke(splashdam, ["produce", "t", "-b", server, "--timeout", "0.5"], input="line\n")
+    assert "What to do: check --bootstrap-servers and the brokers' advertised.listeners" in done.output
+    assert "bootstrap_servers" not in done.output
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)

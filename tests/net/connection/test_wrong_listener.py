@@ -29,3 +29,5 @@ async def test_a_name_that_tls_cannot_ask_for_is_probed_without_it(name: str, nu
     )
     assert isinstance(found, WrongListenerError)
     assert "speaks TLS" in str(found)
+    # The command line was told of an option of Python.
+    assert found.told({"security_protocol": "-X"}.__getitem__).endswith("; set -X to SSL or SASL_SSL")
