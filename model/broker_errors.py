@@ -514,7 +514,10 @@ class InvalidProducerEpochError(BrokerResponseError, ProducerFenced):
     """The producer epoch is older than one that the broker has seen."""
 
     code = ErrorCode.INVALID_PRODUCER_EPOCH
-    remedy = "abort the transaction; if another producer uses this transactional_id, give each its own"
+    remedy = (
+        "in a transaction, abort it; if that raises ProducerFencedError, another producer has taken over:"
+        " close this one. Without transactions, send the record again"
+    )
 
 
 class InvalidTxnStateError(BrokerResponseError):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from splashdam.model.broker_errors import ProducerFencedError
-from splashdam.model.errors import FatalTransactionError, KafkaError, TransactionFailedError
+from splashdam.model.errors import FatalTransactionError, KafkaError, TransactionFailedError, message_of
 from splashdam.model.transactions import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel.outcomes.outcome import fresh
@@ -91,8 +91,9 @@ def fatal(cause: BaseException) -> KafkaError:
 
 def fenced(transactional_id: str, answer: KafkaError) -> KafkaError:
     """Return the error of a fenced producer; brokers tell it with either of two codes."""
+    # The message alone: the remedy of code 47, to abort, is for answers to Produce and fails here.
     error = ProducerFencedError(
-        f"a newer producer with transactional_id {transactional_id!r} has taken over: {answer}"
+        f"a newer producer with transactional_id {transactional_id!r} has taken over: {message_of(answer)}"
     )
     error.__cause__ = answer
     return error

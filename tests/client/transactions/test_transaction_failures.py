@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ import trio
 from support.scripted.cluster import Trouble
 from trio.testing import MockClock
 
+from splashdam.client.producer import KafkaProducer
 from splashdam.model.broker_errors import (
+    InvalidProducerEpochError,
     OutOfOrderSequenceNumberError,
     ProducerFencedError,
     UnknownProducerIdError,
@@ -235,6 +238,31 @@ async def test_47_in_a_produce_answer_only_fails_the_transaction(
         async with producer.transaction():
             await producer.send("one", b"y")
     assert cluster.scripted.coordinator.committed[ONE] == [b"y"]
+
+
+async def test_the_remedy_of_47_did_not_say_what_to_do_without_a_transaction(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    """There was nothing to abort; as in Java, the next record is sent with a new epoch."""
+    async with cluster.producer(linger_ms=0) as producer:
+        await (await producer.send("one", b"x", partition=0))
+        cluster.scripted.produce_script.append(Trouble(code=47))
+        with pytest.raises(InvalidProducerEpochError, match="Without transactions, send the record again"):
+            await (await producer.send("one", b"y", partition=0))
+        assert (await (await producer.send("one", b"y", partition=0))).offset == 1
+
+
+def test_the_remedy_of_47_was_to_abort_where_that_raises(tmp_path: Path) -> None:
+    """It says what to do then: a newer producer has taken over, as in Java."""
+    options: dict[str, Any] = {"bootstrap_servers": f"embedded:{tmp_path}", "transactional_id": "x"}
+    with KafkaProducer(**options) as old, KafkaProducer(**options) as new:
+        old.init_transactions()
+        old.begin_transaction()
+        new.init_transactions()
+        with pytest.raises(InvalidProducerEpochError, match="if that raises ProducerFencedError"):
+            old.send("t", b"v").get(60)
+        with pytest.raises(ProducerFencedError, match="What to do: make a new producer"):
+            old.abort_transaction()
 
 
 async def test_brokers_before_2_5_give_no_new_epoch(

@@ -142,6 +142,16 @@ def test_fenced(asked: RequestKind, code: int) -> None:
     assert all(isinstance(call.error, ProducerFencedError) for call in manager.ended)
 
 
+@pytest.mark.parametrize("asked", [RequestKind.INIT_PRODUCER_ID, *INTO])
+def test_a_fenced_producer_was_told_to_abort_which_raises(asked: RequestKind) -> None:
+    """The remedy of code 47 in an answer to Produce hid that of ProducerFencedError."""
+    talk = Talk()
+    talk.reply(talk.asks_for(asked), 47)
+    text = str(talk.manager.refusal())
+    assert "abort" not in text
+    assert text.endswith(f"What to do: {ProducerFencedError.remedy}.")
+
+
 @pytest.mark.parametrize("code", [31, 53])
 def test_denied(code: int) -> None:
     """The call fails; once the rights are there, it is made again."""
