@@ -67,8 +67,8 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
     way to a broker at once. ``docs/how-to/migration.md`` has the list.
 
     Args:
-        loop: has no effect. Deprecated by aiokafka, too.
-        api_version: has no effect, likewise.
+        loop: has no effect; aiokafka deprecates it, too.
+        api_version: has no effect; aiokafka deprecates it, too.
         acks: 0, 1, "all" or -1. Default: "all"; aiokafka's is 1.
         enable_idempotence: default: True with ``acks="all"``.
         max_batch_size: bytes of a batch. Default: that of ``batch_size``; aiokafka's is 16384.
@@ -195,7 +195,7 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         Raises:
             UnknownTopicOrPartitionError: there is no such topic, for ``request_timeout_ms``.
             ProducerFenced: a newer producer with this ``transactional_id`` has taken over, or the transaction
-                took longer than ``transaction_timeout_ms``. Of the future, too.
+                took longer than ``transaction_timeout_ms``. The future may raise it, too.
         """
         if isinstance(timestamp_ms, float):
             timestamp_ms = int(timestamp_ms)

@@ -255,7 +255,7 @@ class ProducerCore(Generic[FutureT]):
             logger.exception("%s: the sender stopped because of a bug", self.settings.client_id)
             self._crash = error
         except BaseException as error:
-            # Who cancels the application's nursery closes the producer; that is no crash.
+            # An application that cancels its nursery closes the producer; that is no crash.
             self._crash = _but_cancelled(error)
             raise
         finally:
@@ -425,7 +425,7 @@ class ProducerCore(Generic[FutureT]):
         return inspect_producer(self)
 
     def is_alive_here(self) -> bool:
-        """Whether it runs in this process, so that its metrics are of interest."""
+        """Whether the producer runs in this process, so that its metrics are of interest."""
         return self.state is not State.FOREIGN and not self.finished.opened
 
     def refuse_if_foreign(self) -> None:

@@ -158,7 +158,7 @@ class PendingSends(Generic[FutureT]):
         return future
 
     async def in_asyncio(self, pending: PendingSend[FutureT]) -> FutureT:
-        """As ``in_thread``, in an asyncio task. One that sends on and on lets the other tasks run first."""
+        """As ``in_thread``, in an asyncio task. A task that only sends lets the others run first."""
         import asyncio
         from weakref import ref
 

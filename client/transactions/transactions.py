@@ -147,7 +147,7 @@ class Transactions:
         self.finish(call)
 
     async def wait_in_asyncio(self, call: PendingCall, timeout: float | None = None) -> None:
-        """As ``wait_in_thread``, in an asyncio task; likewise."""
+        """As ``wait_in_thread``, in an asyncio task. If that is cancelled, the call is `unattended`."""
         call.left = False
         try:
             await wait_in_asyncio(call.finished, self.timeout if timeout is None else timeout)
