@@ -34,17 +34,25 @@ class Parked:
     for longer must not keep a ``memoryview`` of it.
     """
 
-    wait: Callable[[], Awaitable[Response | None]]
+    wait: Callable[..., Awaitable[Response | None]]
+    """Returns the answer, or None if none is sent. Called without arguments, or as ``may_send`` says."""
     lets_others_begin: bool = False
     """Whether later requests of the connection may be handled meanwhile; the answers keep their order.
 
     Only for requests that have taken effect already and wait for a sync or for replicas: anything else could
     be overtaken by its successor, and batches of one producer would change places.
     """
-    wait_or_send: Callable[[Send], Awaitable[Response | None]] | None = None
-    """As ``wait``, for answers that may be ready in the turn of another client's request: then it sends the
+    may_send: bool = False
+    """Whether ``wait`` takes a `Send`, too.
+
+    For answers that may be ready in the turn of another client's request: given a `Send`, ``wait`` sends the
     answer itself, in that turn, and returns None later.
     """
+
+    @property
+    def wait_or_send(self) -> Callable[[Send], Awaitable[Response | None]] | None:
+        """``wait``, to be called with a `Send`; None if it takes none."""
+        return self.wait if self.may_send else None
 
 
 Answer: TypeAlias = Response | Parked | None

@@ -72,7 +72,7 @@ def fetch(request: FetchRequest, context: RequestContext) -> Steps[Answer]:
         raise
     reading.close_slices()
     waiting = _Waiting(reading, events, asked, limits, min(request.max_wait_ms, _MAX_WAIT_MS), context)
-    return Parked(partial(_wait_and_read, waiting), wait_or_send=partial(_wait_and_read, waiting))
+    return Parked(partial(_wait_and_read, waiting), may_send=True)
 
 
 class _Waiting(NamedTuple):
