@@ -17,6 +17,7 @@ from splashdam.embedded_broker.configs.broker_settings import RACK_AWARE_SELECTO
 from splashdam.embedded_broker.execution.answers import Answer, Parked, Send
 from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.fetching.reading import (
+    FEW_PARTITIONS,
     FIRST_TOPIC_ID_VERSION,
     FetchLimits,
     FetchReading,
@@ -43,9 +44,6 @@ from splashdam.wire.messages.fetch import (
 _MAX_WAIT_MS = 60_000
 """A fetch is parked no longer than this, whatever ``max_wait_ms`` says; then it is answered, empty."""
 
-_MOST_IN_TURN = 64
-"""Most partitions of a fetch that is answered in the turn of another client's request."""
-
 _FIRST_LEADER_VERSION = 12
 _FIRST_ENDPOINT_VERSION = 16
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -68,9 +66,9 @@ def fetch(request: FetchRequest, context: RequestContext) -> Steps[Answer]:
         if (yield from reading.read()) or request.max_wait_ms <= 0:
             return (yield from _answer(reading, asked, context))
     except BaseException:
-        reading.close_slices()
+        reading.let_go()
         raise
-    reading.close_slices()
+    reading.let_go()
     waiting = _Waiting(reading, events, asked, limits, min(request.max_wait_ms, _MAX_WAIT_MS), context)
     return Parked(partial(_wait_and_read, waiting), may_send=True)
 
@@ -115,7 +113,7 @@ async def _wait_and_read(waiting: _Waiting, send: Send | None = None) -> FetchRe
             is_enough = await _is_enough(reading, changed, context) or asked.is_over
             if is_enough:
                 break
-            reading.close_slices()
+            reading.let_go()
             await waiter.wait(reading.missing_bytes)
             # Before the read, which may take several turns: what is appended meanwhile must end the wait
             # above.
@@ -129,7 +127,7 @@ async def _wait_and_read(waiting: _Waiting, send: Send | None = None) -> FetchRe
     try:
         return await context.broker.turns.finish_steps(_answer(reading, asked, context), context.account)
     except BaseException:
-        reading.close_slices()
+        reading.let_go()
         raise
 
 
@@ -140,12 +138,12 @@ def _answer_in_turn(waiting: _Waiting, send: Send, changed: set[TopicPartition])
     """
     reading, asked, context = waiting.reading, waiting.asked, waiting.context
     turns, began_ms = context.broker.turns, context.broker.clock.now_ms()
-    if asked.count > _MOST_IN_TURN or asked.is_over:
+    if asked.count > FEW_PARTITIONS or asked.is_over:
         return False
     try:
         try:
             if not turns.take_all(reading.read(changed)):
-                reading.close_slices()
+                reading.let_go()
                 changed.clear()  # read here, and not once more when its own task has its turn
                 return False
             answer = turns.take_all(_answer(reading, asked, context))
@@ -153,7 +151,7 @@ def _answer_in_turn(waiting: _Waiting, send: Send, changed: set[TopicPartition])
             context.account.spent_ms += context.broker.clock.now_ms() - began_ms  # of its own client's quota
         send(answer)
     except BaseException:
-        reading.close_slices()
+        reading.let_go()
         raise
     return True
 
@@ -164,7 +162,7 @@ async def _is_enough(
     try:
         return await context.broker.turns.finish_steps(reading.read(changed), context.account)
     except BaseException:
-        reading.close_slices()
+        reading.let_go()
         raise
 
 
@@ -222,7 +220,7 @@ def _answer(reading: FetchReading, asked: FetchContext, context: RequestContext)
     """Make the answer; the connection closes its file slices."""
     answer = yield from asked.answer(reading.fetched, context.broker.clock.now_ms())
     if answer.error_code:
-        reading.close_slices()
+        reading.let_go()
     topics: list[FetchableTopicResponse] = []
     leaders: dict[int, NodeEndpoint] = {}
     last: tuple[bytes, str] | None = None

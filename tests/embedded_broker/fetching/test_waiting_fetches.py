@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator, Container
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,12 +17,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.execution import turns
 from splashdam.embedded_broker.execution.answers import Parked, Send
-from splashdam.embedded_broker.fetching.reading import FetchReading
+from splashdam.embedded_broker.fetching.reading import FEW_PARTITIONS, FetchReading
 from splashdam.embedded_broker.serving.sending import Outbox
 from splashdam.embedded_broker.topics.parking import FetchParking, FetchWaiter
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.log import Log
+from splashdam.wire.messages.fetch import PartitionData
 
 FIRST = TopicPartition("t", 0)
 PATIENT = {"min_bytes": 1, "max_wait_ms": 60_000}
@@ -180,6 +182,38 @@ async def test_records_that_were_too_few_are_read_again(
     await park(talk, min_bytes=2 * len(batch(b"a")))
     await produce(producer, "t", batch(b"b"))
     assert await values(talk) == [[b"b"], [], [b"a"]]
+
+
+@pytest.mark.parametrize("partitions", [64, 65])
+async def test_a_waiting_fetch_kept_an_answer_for_each_partition(
+    broker: Broker, talk: Talk, producer: Talk, autojump_clock: MockClock, partitions: int
+) -> None:
+    """One of 2,000 partitions held 340 bytes for each of them, however long it waited.
+
+    Those of few partitions are kept: they spare a consumer that waits for a record some microseconds.
+    """
+
+    def count() -> int:
+        gc.collect()
+        return sum(isinstance(each, PartitionData) for each in gc.get_objects())
+
+    before, kept = count(), partitions if partitions <= FEW_PARTITIONS else 0
+    broker.topics.create("many", partitions)
+    asked = fetch_request("many", 0, partitions=range(partitions), min_bytes=3 * len(batch(b"a")))
+    asked.max_wait_ms = 60_000
+    await talk.send(asked, 12)
+    await wait_all_tasks_blocked()
+    assert count() == before + kept
+    for value, number in ((b"a", 1), (b"b", 2)):
+        await produce(producer, "many", batch(value), partition=number)
+        await wait_all_tasks_blocked()
+        assert count() == before + kept
+    await produce(producer, "many", batch(b"c"), partition=1)
+    parts = fetched(await talk.answer())
+    assert [part.partition_index for part in parts] == list(range(partitions))
+    assert [part.high_watermark for part in parts] == [0, 2, 1] + [0] * (partitions - 3)
+    values = [[record.value for record in records_of(part.records)] for part in parts]
+    assert values == [[], [b"a", b"c"], [b"b"]] + [[]] * (partitions - 3)
 
 
 async def test_an_append_before_the_fetch_is_parked_is_not_missed(
