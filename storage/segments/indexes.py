@@ -159,7 +159,7 @@ class TimeIndex:
     """
 
     def __init__(self, files: Files, path: str, base_offset: int, max_bytes: int) -> None:
-        self.file = IndexFile(files, path, TIME_ENTRY.size)
+        self.file = IndexFile(files, path, TIME_ENTRY.size, may_be_zeros=True)
         self.base_offset = base_offset
         # Like Kafka, keep one slot free for the final entry of a closed segment.
         self._max_entries = max_bytes // TIME_ENTRY.size - 1
@@ -346,12 +346,19 @@ class IndexFile:
     """The file behind an index: entries of one size, appended as they are made; opened at the first write.
 
     After a crash recovery makes the file again from the log, so no append waits for it.
+
+    Args:
+        files: the file system.
+        path: of the file.
+        entry_bytes: length of an entry.
+        may_be_zeros: whether an entry may consist of zeros, as that of time 0 at the base offset does.
     """
 
-    def __init__(self, files: Files, path: str, entry_bytes: int) -> None:
+    def __init__(self, files: Files, path: str, entry_bytes: int, *, may_be_zeros: bool = False) -> None:
         self.path = path
         self._files = files
         self._entry_bytes = entry_bytes
+        self._may_be_zeros = may_be_zeros
         self._file: LogFile | None = None
         self._pending = b""  # entries that the disk has refused so far
         self._size_bytes = -1  # as loaded, as long as nothing was written since
@@ -377,9 +384,10 @@ class IndexFile:
         data = self._files.read_bytes(self.path, LARGEST_INDEX_BYTES)
         self._size_bytes, data = (-1, b"") if data is None else (len(data), data)
         used = len(data.rstrip(b"\0"))
-        # The last entry may itself end in zeros. One of nothing but zeros (timestamp 0 at the base offset)
-        # is lost here, and says no more than an empty index does.
+        # The last entry may itself end in zeros.
         entries = min(-(-used // self._entry_bytes), len(data) // self._entry_bytes)
+        if self._may_be_zeros and len(data) == self._entry_bytes:
+            entries = 1  # even if it is nothing but zeros: preallocated files are longer
         data = data[: entries * self._entry_bytes - len(self._surplus)]
         self._last = data[-self._entry_bytes :]
         return data

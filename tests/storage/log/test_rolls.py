@@ -209,3 +209,14 @@ def test_an_empty_active_segment_is_not_closed(ended: str) -> None:
         log.close()
     files.kill()
     assert bases(open_log(files, clean=ended == "clean")) == [0, 1]
+
+
+def test_each_restart_wrote_a_time_entry_more_for_records_of_time_zero() -> None:
+    """A final entry of time 0 at the base offset was not found again, so that its like stood behind it."""
+    files = MemoryFiles()
+    log = open_log(files)
+    for _ in range(3):
+        log.append_as_leader(batch(b"a", timestamp_ms=0), now_ms=NOW_MS)
+        log.close()
+        assert files.read_bytes(f"{DIRECTORY}/{0:020}.timeindex") == bytes(12)
+        log = open_log(files, clean=True, recovery_point=log.log_end_offset)

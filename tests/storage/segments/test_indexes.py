@@ -73,9 +73,8 @@ def test_offset_lookup_is_the_largest_entry_at_or_below(
         assert index.lookup(target) == 5000 * slot
 
 
-# One entry of time 0 and offset 0 alone is what a preallocated file begins with, and is cut like that.
 @given(
-    timestamps=rising_times.filter(lambda found: found != [0]),
+    timestamps=rising_times,
     targets=st.lists(st.integers(-1, 2**63 - 1), min_size=1),
     reload=st.booleans(),
 )
@@ -110,6 +109,20 @@ def test_preallocated_tails_are_cut(offsets: list[int], zeros: int) -> None:
     assert index.last_position == 256 * len(offsets)
     index.trim()
     assert files.read_bytes("/i.index") == data
+
+
+def test_a_time_index_of_one_zero_entry_was_empty() -> None:
+    """Time 0 at the base offset is twelve zeros, which were cut like those of a preallocated file."""
+    files = MemoryFiles()
+    time_index(files).maybe_append(0, BASE)
+    assert files.read_bytes("/i.timeindex") == bytes(12)
+    index = time_index(files)
+    assert (len(index), index.last_timestamp, index.last_offset) == (1, 0, BASE)
+    index.maybe_append(0, BASE + 5)
+    index.maybe_append(7, BASE + 9)
+    assert files.read_bytes("/i.timeindex") == bytes(12) + bytes.fromhex("0000000000000007 00000009")
+    files.write_atomic("/i.timeindex", bytes(24))
+    assert len(time_index(files)) == 0  # preallocated
 
 
 def test_a_torn_entry_is_left_out_and_cut_off() -> None:
