@@ -29,6 +29,7 @@ from splashdam.embedded_broker.configs.security import Listener
 from splashdam.embedded_broker.execution.answers import ANYBODY, Address, Requester
 from splashdam.embedded_broker.security.access import AccessControl
 from splashdam.embedded_broker.serving.client_connection import ClientConnection, ServedBroker
+from splashdam.embedded_broker.serving.limited_log import LimitedLog
 from splashdam.embedded_broker.serving.registry import Client
 from splashdam.model.errors import KafkaConnectionError, KafkaError
 from splashdam.model.options import MAX_INT
@@ -81,6 +82,7 @@ class SocketServer:
         self._strangers: dict[_Stranger, None] = {}  # the oldest first
         self._created_until = float("-inf")
         self._quotas: ClientQuotas | None = None
+        self._refusals = LimitedLog(_log)
         # Half of the open files are for logs: clients alone must not use all up (docs/decisions/security.md).
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._most = MAX_INT if files == resource.RLIM_INFINITY else max(files // 2, 1)
@@ -180,14 +182,16 @@ class SocketServer:
                 return
             host, name = client_address.host, address_text(*client_address)
             with self._place(host) as refusal:
-                if refusal:
-                    _log.warning("closed %s: %s", name, refusal)
+                if refusal is not None:
+                    text, *args = refusal
+                    self._refusals.write(logging.WARNING, text, name, *args)
                 elif await self._wait_turn(host):
                     client = Client(ANYBODY._replace(host=host), is_trusted=is_trusted, name=name)
                     await self._serving(stream, advertised or address, security, client)
                     return
                 else:
-                    _log.info("closed %s: connections come faster than connection_creation_rate", name)
+                    text = "closed %s: connections come faster than connection_creation_rate"
+                    self._refusals.write(logging.INFO, text, name)
             await trio.aclose_forcefully(stream)
 
     def take_quotas(self, quotas: Quotas) -> None:
@@ -223,33 +227,34 @@ class SocketServer:
             self._sockets.discard(stream.socket)
 
     @contextmanager
-    def _place(self, host: str) -> Iterator[str]:
-        """Count a connection; yields why it cannot be served, or an empty text."""
+    def _place(self, host: str) -> Iterator[tuple[str, *tuple[object, ...]] | None]:
+        """Count a connection; yields None, or the log line's text and arguments if it cannot be served."""
         refusal = self._refusal(host)
-        if refusal:
+        if refusal is not None:
             yield refusal
             return
         self._count += 1
         self._by_host[host] += 1
         try:
-            yield ""
+            yield None
         finally:
             self._count -= 1
             self._by_host[host] -= 1
             if not self._by_host[host]:
                 del self._by_host[host]
 
-    def _refusal(self, host: str) -> str:
+    def _refusal(self, host: str) -> tuple[str, *tuple[object, ...]] | None:
         limits = self._broker.settings.limits
         most = min(limits.max_connections, self._most)
         if self._count >= most:
-            return f"there are {most} connections (max.connections, or half of the open files allowed)"
+            text = "closed %s: there are %d connections (max.connections, or half of the open files allowed)"
+            return text, most
         of_host = limits.max_connections_per_ip
         if limits.max_connections_per_ip_overrides:
             of_host = parse_overrides(limits.max_connections_per_ip_overrides).get(host, of_host)
         if self._by_host[host] >= of_host:
-            return f"{host} has {of_host} connections (max.connections.per.ip)"
-        return ""
+            return "closed %s: %s has %d connections (max.connections.per.ip)", host, of_host
+        return None
 
     async def _wait_turn(self, host: str) -> bool:
         """Wait where connections come too fast; return whether this one may be served then.
@@ -296,10 +301,11 @@ class SocketServer:
                 self._admit(connection)
                 await connection.run()
             if stranger.scope.cancelled_caught:
-                _log.warning("closed %s: it did not authenticate in time", client.name)
+                text = "closed %s: it did not authenticate in time"
+                self._refusals.write(logging.WARNING, text, client.name)
                 await trio.aclose_forcefully(stream)
         except KafkaError as error:
-            _log.warning("closed %s: %s", client.name, error)
+            self._refusals.write(logging.WARNING, "closed %s: %s", client.name, error)
         finally:
             stranger.known()
 

@@ -78,6 +78,34 @@ async def test_connections_of_all_and_of_one_address(autojump_clock: MockClock) 
         assert len(broker.server) == 3
 
 
+async def test_each_refused_connection_wrote_a_line(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stranger could fill the disk: now one line a second for each cause, and how many were left out."""
+    async with limited(autojump_clock, max_connections=1, max_connections_per_ip_overrides="10.0.0.9:0") as (
+        _,
+        come,
+    ):
+        for _ in range(5):
+            assert await come("10.0.0.9").is_closed()
+        first = come()
+        await first.ask(VERSIONS, 0)
+        for _ in range(5):
+            assert await come().is_closed()
+        await trio.sleep(1)
+        assert await come().is_closed()
+        await first.stream.aclose()
+        await wait_all_tasks_blocked()
+        assert await come("10.0.0.9").is_closed()
+    assert [record.getMessage() for record in caplog.records if "closed" in record.msg] == [
+        "closed 10.0.0.9:1: 10.0.0.9 has 0 connections (max.connections.per.ip)",
+        "closed 10.0.0.1:1: there are 1 connections (max.connections, or half of the open files allowed)",
+        "closed 10.0.0.1:1: there are 1 connections (max.connections, or half of the open files allowed)"
+        " (and 4 more like it before)",
+        "closed 10.0.0.9:1: 10.0.0.9 has 0 connections (max.connections.per.ip) (and 4 more like it before)",
+    ]
+
+
 async def test_half_of_the_files_are_for_logs(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
