@@ -47,6 +47,7 @@ class SessionState(Stage):
     AUTHENTICATING = auto()
     AUTHENTICATED = auto()
     REAUTHENTICATING = auto()
+    MISCHOSEN = auto()
     FAILED = auto()
 
 
@@ -55,6 +56,7 @@ class SessionEvent(Stage):
 
     INFORM = auto()
     CHOOSE = auto()
+    CHOOSE_OTHER = auto()
     SUCCEED = auto()
     FAIL = auto()
 
@@ -68,9 +70,11 @@ TRANSITIONS: dict[tuple[SessionState, SessionEvent], SessionState] = {
     (SessionState.AUTHENTICATING, SessionEvent.SUCCEED): SessionState.AUTHENTICATED,
     (SessionState.AUTHENTICATING, SessionEvent.FAIL): SessionState.FAILED,
     (SessionState.AUTHENTICATED, SessionEvent.CHOOSE): SessionState.REAUTHENTICATING,
+    (SessionState.AUTHENTICATED, SessionEvent.CHOOSE_OTHER): SessionState.MISCHOSEN,
     (SessionState.AUTHENTICATED, SessionEvent.FAIL): SessionState.FAILED,
     (SessionState.REAUTHENTICATING, SessionEvent.SUCCEED): SessionState.AUTHENTICATED,
     (SessionState.REAUTHENTICATING, SessionEvent.FAIL): SessionState.FAILED,
+    (SessionState.MISCHOSEN, SessionEvent.FAIL): SessionState.FAILED,
 }
 
 _HANDSHAKE, _AUTHENTICATE = SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY
@@ -82,7 +86,7 @@ _LEGAL: dict[SessionState, frozenset[int]] = {
 }
 """Legal requests by state; those that are legal but out of order get ILLEGAL_SASL_STATE (34).
 
-In the state AUTHENTICATED every request is legal.
+In the state AUTHENTICATED every request is legal, in MISCHOSEN none.
 """
 
 
@@ -153,6 +157,11 @@ class SaslSession:
                 raise CloseConnectionError(
                     f"the session of {quoted(self.user)} has expired, and was not renewed"
                 )
+        elif self._state is SessionState.MISCHOSEN:
+            raise CloseConnectionError(
+                f"the session of {quoted(self.user)} began with {self._mechanism}, and is not renewed with"
+                f" another mechanism"
+            )
         elif api_key not in _LEGAL.get(self._state, ()):
             raise CloseConnectionError(f"API key {api_key} is not answered before authentication has ended")
 
@@ -168,13 +177,15 @@ class SaslSession:
         if self.is_authenticating:
             self._fail("SaslHandshake came in the middle of an exchange")
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-        is_other = self.user is not None and mechanism != self._mechanism
-        if mechanism not in self._mechanisms or is_other:
-            named = quoted(mechanism)
-            self._fail(f"SASL mechanism {named} is not offered" + (" to renew the session" * is_other))
+        if mechanism not in self._mechanisms:
+            self._fail(f"SASL mechanism {quoted(mechanism)} is not offered")
             return SaslHandshakeResponse(
                 error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=self._mechanisms
             )
+        if self.user is not None and mechanism != self._mechanism:
+            # As in Kafka: the handshake succeeds, and whatever comes next ends the connection.
+            self._advance(SessionEvent.CHOOSE_OTHER)
+            return SaslHandshakeResponse(mechanisms=self._mechanisms)
         self._advance(SessionEvent.CHOOSE)
         self._mechanism = mechanism
         self._side = MECHANISMS[mechanism].open_server(self._authority)

@@ -264,7 +264,7 @@ async def test_a_session_is_renewed(autojump_clock: MockClock, talk: Talk) -> No
 async def test_a_session_stays_with_user_and_mechanism(
     autojump_clock: MockClock, cluster: MemoryCluster
 ) -> None:
-    """As in Kafka: 58 for another user, 33 for another mechanism."""
+    """As in Kafka: 58 for another user, the end of the connection for another mechanism."""
 
     def token(user: str) -> bytes:
         made = unsecured_token(user, cluster.clock.wall_ms() / 1000)
@@ -279,8 +279,22 @@ async def test_a_session_stays_with_user_and_mechanism(
     other = Talk(await cluster.network.connect("broker", 9092))
     await handshake(other)
     await authenticate(other)
-    assert (await handshake(other, "SCRAM-SHA-256")).error_code == 33
+    assert (await handshake(other, "NOPE")).error_code == 33
     assert await other.is_closed()
+
+
+@pytest.mark.parametrize("version", range(2))
+async def test_a_handshake_with_another_mechanism_was_refused(
+    autojump_clock: MockClock, talk: Talk, caplog: pytest.LogCaptureFixture, version: int
+) -> None:
+    """A client that renews its session with another one got 33; Kafka takes the handshake, then closes."""
+    await handshake(talk)
+    await authenticate(talk)
+    handshaken = await handshake(talk, "SCRAM-SHA-256", version)
+    assert (handshaken.error_code, len(handshaken.mechanisms)) == (0, 4)
+    await talk.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1), 4)
+    assert await talk.is_closed()
+    assert "the session of 'anna' began with PLAIN, and is not renewed with another" in caplog.text
 
 
 async def test_strangers_send_small_requests(autojump_clock: MockClock, talk: Talk) -> None:
