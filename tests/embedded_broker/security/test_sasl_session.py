@@ -264,7 +264,7 @@ async def test_a_session_is_renewed(autojump_clock: MockClock, talk: Talk) -> No
 async def test_a_session_stays_with_user_and_mechanism(
     autojump_clock: MockClock, cluster: MemoryCluster
 ) -> None:
-    """As in Kafka: 58 for another user, the end of the connection for another mechanism."""
+    """As in Kafka: 58 for another user. To an unknown mechanism Kafka only ends the connection."""
 
     def token(user: str) -> bytes:
         made = unsecured_token(user, cluster.clock.wall_ms() / 1000)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 from support.broker.broker_talk import Talk, batch, fetch_request, fetched, produce, produce_request
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.serving.receiving import BusyPolling, FrameReceiver
@@ -58,6 +58,22 @@ async def test_parked_fetch_with_requests_behind_it_is_answered(tcp_broker: Brok
     assert (await talk.answer()).api_keys
     for each in (talk, producer):
         await each.stream.aclose()
+
+
+async def test_a_connection_has_one_waiting_fetch(
+    talk: Talk, broker: Broker, autojump_clock: MockClock
+) -> None:
+    """Those behind it are not begun, as in Kafka, so max.connections bounds the fetches that wait."""
+    broker.topics.create("t")
+    asked = fetch_request("t", 0, min_bytes=1, max_wait_ms=1000)
+    start = trio.current_time()
+    await talk.send_together(*[asked] * 3, version=12)
+    for number in range(3):
+        await wait_all_tasks_blocked()
+        assert broker.parking.parked == 1
+        await talk.answer()
+        assert trio.current_time() - start == pytest.approx(number + 1)
+    assert broker.parking.parked == 0
 
 
 async def test_longest_wait_is_a_minute(talk: Talk, broker: Broker, autojump_clock: MockClock) -> None:
