@@ -49,11 +49,6 @@ class Parked:
     answer itself, in that turn, and returns None later.
     """
 
-    @property
-    def wait_or_send(self) -> Callable[[Send], Awaitable[Response | None]] | None:
-        """``wait``, to be called with a `Send`; None if it takes none."""
-        return self.wait if self.may_send else None
-
 
 Answer: TypeAlias = Response | Parked | None
 """None: Kafka sends no answer (``acks=0``)."""

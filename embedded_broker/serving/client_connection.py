@@ -390,13 +390,13 @@ class ClientConnection:
     async def _answer_parked(self, due: Dispatched) -> None:
         """Wait for a parked answer, and send it."""
         parked = cast("Parked", due.answer)
-        if parked.wait_or_send is None:
-            answer = await parked.wait()
-        else:
-            answer = await parked.wait_or_send(partial(self._send_soon, due))
+        if parked.may_send:
+            answer = await parked.wait(partial(self._send_soon, due))
             if answer is None:
                 await self._outbox.flush()  # the rest, if there is any
                 return
+        else:
+            answer = await parked.wait()
         self._progressed()
         if self._session is not None and self._session.failure:
             await self._delay_refusal()

@@ -16,7 +16,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.execution import turns
-from splashdam.embedded_broker.execution.answers import Parked, Send
 from splashdam.embedded_broker.fetching.reading import FEW_PARTITIONS, FetchReading
 from splashdam.embedded_broker.serving.sending import Outbox
 from splashdam.embedded_broker.topics.parking import FetchParking, FetchWaiter
@@ -308,16 +307,6 @@ async def test_the_deadline_does_not_answer_a_second_time(
     waiter.answer_now()
     assert await values(talk) == [[b"a"], [], []]
     await talk.ask(fetch_request("t", 0), 12)  # whose answer is the next one
-
-
-def test_a_waiting_fetch_was_given_twice() -> None:
-    """Once to be waited for and once to be sent, the same both times: two fields that could differ."""
-
-    async def wait(send: Send | None = None) -> None:
-        """Answers nothing."""
-
-    assert Parked(wait, may_send=True).wait_or_send is wait
-    assert Parked(wait).wait_or_send is None
 
 
 async def test_a_fetch_is_answered_once_however_many_events_come(nursery: trio.Nursery) -> None:
