@@ -118,7 +118,7 @@ WAYS = [
 ]
 
 
-# The socket of a TLS handshake that kafka-python gives up is left to the collector, which may run in the test.
+# kafka-python leaves the socket of a TLS handshake that it gives up to the collector: perhaps in the test.
 @pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning")
 @pytest.mark.parametrize("client", PRODUCERS)
 @pytest.mark.parametrize(("protocol", "mechanism"), WAYS)
