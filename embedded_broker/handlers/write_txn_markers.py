@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from splashdam.embedded_broker.execution.answers import Answer, Parked
 from splashdam.embedded_broker.execution.turns import Steps, let_others
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.topics.internal_topics import term_of, wait_safe
+from splashdam.embedded_broker.topics.internal_topics import sync_up_to, term_of, wait_safe
 from splashdam.embedded_broker.transactions.markers import write_marker
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
@@ -55,6 +56,12 @@ def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestContext) 
         return answer
 
     async def when_safe() -> WriteTxnMarkersResponse:
+        # All syncs before the first wait for replicas: consumers may see each marker already.
+        for number, (_, log, end_offset, _, needs_sync) in enumerate(due, 1):
+            await let_others(number)
+            if needs_sync:
+                with suppress(BrokerResponseError):  # raised again below
+                    await sync_up_to(log, end_offset)
         for number, (result, log, end_offset, term, needs_sync) in enumerate(due, 1):
             await let_others(number)
             try:

@@ -123,7 +123,7 @@ class ClientConnection:
         self._key: SelectionKey | None = None
         if Selector.is_available and session is None and type(stream) is trio.SocketStream:
             self._key = SelectionKey(broker.selector, stream.socket.fileno(), self)
-        self._is_usual = False  # the last requests were answered by ``_answer_fast``
+        self._is_usual = False  # none of the last requests was left to its handler
         self._fast_produce = FastProduce(broker, broker.produce_templates, self._refused)
         self._begun: deque[Dispatched | list[Part]] = deque()
         """A parked answer, and those behind it."""
@@ -164,7 +164,7 @@ class ClientConnection:
             while True:
                 has_read = False
                 # After usual requests only: to change between both ways of waiting costs a pass of the loop.
-                if key is not None and self._is_usual and receiver.may_read_now:
+                if key is not None and self._is_usual and receiver.may_read_now and key.register():
                     arrival = await key.wait()
                     await self._settle()  # what was answered in place, and is not sent yet
                     if arrival is Arrival.END:
@@ -202,15 +202,12 @@ class ClientConnection:
             return Arrival.END
         self._progressed()
         if self._broker.interception.interceptor is None:
-            try:
-                while turns.left > 0 and (frame := receiver.next_frame()) is not None:
-                    if self._outbox.is_full or not self._answer_fast(frame):
-                        receiver.put_back(frame)
-                        break
-                    self.client.requests += 1
-                    turns.left -= 1 + len(frame) // _TURN_BYTES
-            except ProtocolError:
-                return Arrival.BYTES  # its task meets it again, once the answers so far are sent
+            while turns.left > 0 and (frame := receiver.next_good_frame()) is not None:
+                if self._outbox.is_full or not self._answer_fast(frame):
+                    receiver.put_back(frame)
+                    break
+                self.client.requests += 1
+                turns.left -= 1 + len(frame) // _TURN_BYTES
         if not receiver.is_empty:
             return Arrival.BYTES
         return Arrival.NOTHING if receiver.has_filled_buffer else None

@@ -126,14 +126,14 @@ class FrameReceiver:
 
     @property
     def may_read_now(self) -> bool:
-        """Whether ``read_now`` may be called: no part of a frame has arrived, and the last was small."""
+        """Whether ``read_now`` may be called: no part of a frame has arrived, and none was ever large."""
         return self._start == self._end and not self._has_grown
 
     def read_now(self, *, is_polled: bool = False) -> int:
         """Read what has arrived, for ``next_frame``; return the number of bytes, 0 at the end of the stream.
 
         Args:
-            is_polled: poll the socket, if that is allowed. Otherwise the loop has found it readable.
+            is_polled: poll the socket, if that is allowed; otherwise look once.
 
         Raises:
             BlockingIOError: nothing has arrived.
@@ -171,6 +171,13 @@ class FrameReceiver:
             return None
         self._start = stop
         return self._buffer[start + SIZE_BYTES : stop]
+
+    def next_good_frame(self) -> memoryview | None:
+        """As ``next_frame``, but return None for a size that it refuses: ``receive`` meets that again."""
+        try:
+            return self.next_frame()
+        except ProtocolError:
+            return None
 
     def put_back(self, frame: memoryview) -> None:
         """Leave the last frame of ``next_frame`` to ``receive``."""
@@ -294,7 +301,11 @@ class FrameReceiver:
             return count
 
     def _read(self, sock: trio.socket.SocketType) -> int:
-        """Read from a socket that trio has found readable."""
+        """Read what the socket has.
+
+        Raises:
+            BlockingIOError: it has nothing.
+        """
         count = os.readv(sock.fileno(), (self._buffer[self._end :],))
         self._polls_left = self._busy_polling.reads_granted(self._mark, trio.current_time())
         return count

@@ -95,15 +95,10 @@ class Outbox:
     def add(self, frame: Iterable[Part]) -> None:
         for part in frame:
             self._parts.append(part)
-            if type(part) is bytes:
-                size = len(part)
-                if size >= UNCOPIED_BYTES:
-                    self._is_small = False
-            else:
-                size = records_size(part)
-                if size >= UNCOPIED_BYTES or not isinstance(part, bytes | bytearray | memoryview):
-                    self._is_small = False
+            size = len(part) if type(part) is bytes else records_size(part)  # most are bytes: a call less
             self._size_bytes += size
+            if size >= UNCOPIED_BYTES or not isinstance(part, bytes | bytearray | memoryview):
+                self._is_small = False
 
     def write_now(self) -> bool:
         """Send what the socket takes at once, if all parts are small; return whether that is all.

@@ -305,6 +305,16 @@ def term_of(log: Log) -> int:
     return 0 if log.replication is None else log.replication.term
 
 
+async def sync_up_to(log: Log, end_offset: int) -> None:
+    """Return once the records below an offset are on stable storage.
+
+    Raises:
+        KafkaStorageError: the disk failed.
+    """
+    if log.recovery_point < end_offset:
+        await log.sync()
+
+
 async def wait_safe(log: Log, end_offset: int, term: int, *, needs_sync: bool) -> None:
     """Return once the broker's own records up to an offset are as safe as they have to be.
 
@@ -320,8 +330,8 @@ async def wait_safe(log: Log, end_offset: int, term: int, *, needs_sync: bool) -
         NotEnoughReplicasAfterAppendError, RequestTimedOutError: too few replicas have it, or not in time; it
             stays in the log.
     """
-    if needs_sync and log.recovery_point < end_offset:
-        await log.sync()
+    if needs_sync:
+        await sync_up_to(log, end_offset)
     replication = log.replication
     # After another leader's term the same offsets may hold other records.
     if replication is not None and (log.high_watermark < end_offset or replication.term != term):

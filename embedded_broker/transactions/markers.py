@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from splashdam.embedded_broker.controller.state import NOBODY
-from splashdam.embedded_broker.topics.internal_topics import term_of, wait_safe
+from splashdam.embedded_broker.topics.internal_topics import sync_up_to, term_of, wait_safe
 from splashdam.embedded_broker.topics.partitions import KnowsPartitions, leader_log
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata, TransactionState
 from splashdam.model.broker_errors import (
@@ -166,7 +167,13 @@ class TransactionCompletion:
                 marker = self._marker(metadata)
                 leaders = Leaders(self._broker, missing)
                 written = self._write_markers(metadata, marker, leaders.here).values()
-                for log, end_offset, term in [(log, log.log_end_offset, term_of(log)) for log in written]:
+                ends = [(log, log.log_end_offset, term_of(log)) for log in written]
+                if must_sync:
+                    # All of them before the first wait for replicas: consumers may see each marker already.
+                    for log, end_offset, _ in ends:
+                        with suppress(BrokerResponseError):  # raised again below
+                            await sync_up_to(log, end_offset)
+                for log, end_offset, term in ends:
                     with log_failures(
                         f"syncing the marker of {quoted(transactional_id)} in {log.topic_partition}"
                     ):

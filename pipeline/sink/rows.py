@@ -10,6 +10,7 @@ import attrs
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import nearest_name
 from splashdam.pipeline.sink.duplicates import with_identity
+from splashdam.pipeline.sink.options import SinkOptions, need_writable
 from splashdam.pipeline.sink.tasks import TaskIdentity
 
 if TYPE_CHECKING:
@@ -44,13 +45,14 @@ class RowReader:
 
     Args:
         columns: of the DataFrame.
-        topic: the option, which takes precedence over the column.
+        options: of the sink; its topic takes precedence over the column.
         identity: the task whose identity headers the rows get; None for no such headers.
     """
 
-    def __init__(self, columns: SinkColumns, topic: str | None, identity: TaskIdentity | None) -> None:
+    def __init__(self, columns: SinkColumns, options: SinkOptions, identity: TaskIdentity | None) -> None:
         self._columns = columns
-        self._topic = topic
+        self._topic = options.topic
+        self._marker_topic = options.marker_topic
         self._identity = identity
         self._read = 0
 
@@ -58,7 +60,7 @@ class RowReader:
         """Yield the rows of a batch by topic; those of one topic keep their order.
 
         Raises:
-            KafkaConfigurationError: a row has no topic.
+            KafkaConfigurationError: a row has no topic, or one that ``need_writable`` refuses.
         """
         first, self._read = self._read, self._read + batch.num_rows
         if not batch.num_rows:
@@ -75,6 +77,7 @@ class RowReader:
             )
         found = topics.unique().to_pylist()
         for name in found:
+            need_writable(name, self._marker_topic)
             mine = rows if len(found) == 1 else rows.filter(_equal(topics, name))
             yield TopicRows(name, mine)
 

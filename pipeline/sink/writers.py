@@ -122,7 +122,7 @@ def _written(
     from splashdam.pipeline.sink.sending import CACHE, send_rows
     from splashdam.pipeline.sink.transactional import write_prepared
 
-    reader = RowReader(columns, options.topic, task if options.delivery == DEDUP else None)
+    reader = RowReader(columns, options, task if options.delivery == DEDUP else None)
     if options.delivery == EXACTLY_ONCE:
         return SinkMessage(write_prepared(options, task, reader, batches))
     with CACHE.producer(options) as producer:

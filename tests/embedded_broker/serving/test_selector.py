@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import select
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -23,10 +25,14 @@ from support.broker.broker_talk import (
 )
 
 from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.execution import turns
+from splashdam.embedded_broker.execution.turns import Turns
 from splashdam.embedded_broker.producing.fast_produce import FastProduce
+from splashdam.embedded_broker.serving import receiving
 from splashdam.embedded_broker.serving.client_connection import ClientConnection
 from splashdam.embedded_broker.serving.selector import GROUP, Arrival, SelectionKey, Selector
 from splashdam.embedded_broker.serving.sending import Outbox
+from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 
@@ -44,24 +50,24 @@ async def broker() -> AsyncIterator[Broker]:
         yield opened
 
 
-class Counted:
-    """What the connections of a broker did in place, and what they left to their tasks."""
+class InPlace:
+    """What each call in place left to the connection's task."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.arrivals: list[Arrival | None] = []
-        in_place = ClientConnection.answer_in_place
+        answer = ClientConnection.answer_in_place
 
-        def counted(connection: ClientConnection, *, is_polled: bool) -> Arrival | None:
-            arrival = in_place(connection, is_polled=is_polled)
+        def noted(connection: ClientConnection, *, is_polled: bool) -> Arrival | None:
+            arrival = answer(connection, is_polled=is_polled)
             self.arrivals.append(arrival)
             return arrival
 
-        monkeypatch.setattr(ClientConnection, "answer_in_place", counted)
+        monkeypatch.setattr(ClientConnection, "answer_in_place", noted)
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
-    return Counted(monkeypatch)
+def in_place(monkeypatch: pytest.MonkeyPatch) -> InPlace:
+    return InPlace(monkeypatch)
 
 
 async def connected(broker: Broker) -> Talk:
@@ -80,6 +86,14 @@ async def waiting_in_selector(broker: Broker) -> Talk:
     return talk
 
 
+def send_at_once(talk: Talk, data: bytes) -> socket.socket:
+    """Send bytes without a pass of the loop, so that the broker does not see the first part alone."""
+    assert isinstance(talk.stream, trio.SocketStream)
+    plain: socket.socket = talk.stream.socket._sock
+    assert plain.send(data) == len(data)
+    return plain
+
+
 def waiting(broker: Broker) -> int:
     """How many clients wait in the selector."""
     return sum(key._task is not None for key in broker.selector._keys.values())
@@ -89,17 +103,17 @@ def end_of(broker: Broker) -> int:
     return next(iter(broker.logs.logs.values())).log_end_offset
 
 
-async def test_usual_requests_of_a_crowd_wake_one_task(broker: Broker, counted: Counted) -> None:
+async def test_usual_requests_of_a_crowd_wake_one_task(broker: Broker, in_place: InPlace) -> None:
     """To wake a task for each request cost twice as much as its append."""
     async with AsyncExitStack() as stack:
         talks = [await waiting_in_selector(broker) for _ in range(CROWD)]
         for talk in talks:
             await stack.enter_async_context(talk.stream)
-        counted.arrivals.clear()
+        in_place.arrivals.clear()
         for talk in talks:
             await talk.send(produce_request("t", ONE), 9)
         answers = [await talk.answer() for talk in talks]
-    assert counted.arrivals[:CROWD] == [None] * CROWD
+    assert in_place.arrivals[:CROWD] == [None] * CROWD
     offsets = sorted(each.responses[0].partition_responses[0].base_offset for each in answers)
     assert offsets == list(range(2 * CROWD, 3 * CROWD))
 
@@ -124,7 +138,7 @@ async def test_a_client_alone_is_answered_before_the_next_one_is_read(
     monkeypatch.setattr(FastProduce, "answer", answered)
     monkeypatch.setattr(Outbox, "write_now", written)
     for talk in (first, second):
-        await talk.send(produce_request("t", ONE), 9)
+        send_at_once(talk, talk._frame_of(produce_request("t", ONE), 9, True))
     for talk in (first, second):
         await talk.answer()
         await talk.stream.aclose()
@@ -142,26 +156,25 @@ async def test_answers_to_a_crowd_leave_in_groups(broker: Broker, monkeypatch: p
 
     talks = [await waiting_in_selector(broker) for _ in range(CROWD)]
     monkeypatch.setattr(Selector, "_send", sent)
-    for talk in talks:  # without a pass of the loop in between: all are there when the selector looks
-        frame = talk._frame_of(produce_request("t", ONE), 9, True)
-        assert talk.stream.socket._sock.send(frame) == len(frame)  # type: ignore[attr-defined]  # not trio's: it waits
+    for talk in talks:
+        send_at_once(talk, talk._frame_of(produce_request("t", ONE), 9, True))
     for talk in talks:
         await talk.answer()
         await talk.stream.aclose()
     assert [count for count in keys if count] == [GROUP] * (CROWD // GROUP)
 
 
-async def test_other_requests_go_to_their_task_in_order(broker: Broker, counted: Counted) -> None:
+async def test_other_requests_go_to_their_task_in_order(broker: Broker, in_place: InPlace) -> None:
     """Usual ones in front of them are answered in place, those behind them are not."""
     talk = await waiting_in_selector(broker)
     usual = produce_request("t", ONE)
     other = ApiVersionsRequest(client_software_name="talk", client_software_version="1")
-    counted.arrivals.clear()
+    in_place.arrivals.clear()
     await talk.send_together(usual, usual, other, usual, version=3)
     assert [(await talk.answer()).responses[0].partition_responses[0].base_offset for _ in range(2)] == [2, 3]
     assert (await talk.answer()).api_keys
     assert (await talk.answer()).responses[0].partition_responses[0].base_offset == 4
-    assert counted.arrivals[0] is Arrival.BYTES
+    assert in_place.arrivals[0] is Arrival.BYTES
     await talk.stream.aclose()
 
 
@@ -232,7 +245,7 @@ async def test_a_failure_of_one_request_ends_its_connection_alone(
 
 
 async def test_clients_that_leave_are_forgotten(broker: Broker) -> None:
-    """In order or by a reset; the next ones get their descriptors."""
+    """In order or by a reset; the next ones get their descriptors, and are served."""
     for linger in (None, b"\1\0\0\0\0\0\0\0"):
         talks = [await waiting_in_selector(broker) for _ in range(3)]
         for talk in talks:
@@ -241,9 +254,62 @@ async def test_clients_that_leave_are_forgotten(broker: Broker) -> None:
                 assert isinstance(stream, trio.SocketStream)
                 stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             await talk.stream.aclose()
-        with trio.fail_after(300):
-            while broker.selector._keys or not all(each.has_ended for each in broker.server._connections):
-                await trio.lowlevel.checkpoint()
+        await until_all_left(broker)
+
+
+async def until_all_left(broker: Broker) -> None:
+    with trio.fail_after(300):
+        while broker.selector._keys or not all(each.has_ended for each in broker.server._connections):
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("requests", [0, 1, 3])
+async def test_an_end_of_the_stream_that_came_with_a_request_was_never_seen(
+    broker: Broker, requests: int
+) -> None:
+    """Both are reported at once: the connection kept its place until it was idle for ten minutes."""
+    talk = await waiting_in_selector(broker)
+    frames = [talk._frame_of(produce_request("t", ONE), 9, True) for _ in range(requests)]
+    send_at_once(talk, b"".join(frames)).shutdown(socket.SHUT_WR)
+    for _ in range(requests):
+        await talk.answer()
+    await until_all_left(broker)
+    await talk.stream.aclose()
+
+
+async def test_a_request_that_fills_the_buffer_hides_none_behind_it(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What there was no room for is not reported a second time."""
+    monkeypatch.setattr(receiving, "_FIRST_BYTES", 4096)
+    talk = await waiting_in_selector(broker)
+
+    def frame(size_bytes: int) -> bytes:
+        return talk._frame_of(produce_request("t", batch(b"x" * size_bytes)), 9, False)
+
+    first = [frame(1000), frame(1000)]
+    left = 4096 - sum(map(len, first))
+    first.append(next(each for each in map(frame, range(900, 2600)) if len(each) == left))
+    send_at_once(talk, b"".join(first) + frame(100))
+    with trio.fail_after(300):
+        for _ in range(4):
+            await talk.frame()
+    await talk.stream.aclose()
+
+
+async def test_a_client_is_served_by_its_task_where_no_descriptor_is_left(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The selector needs one more: a client that was being served was closed for want of it."""
+
+    def refused() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(select, "epoll", refused)
+    talk = await connected(broker)
+    for number in range(4):
+        assert (await produce(talk, "t", ONE)).base_offset == number
+    await talk.stream.aclose()
 
 
 async def test_a_descriptor_that_another_client_has_by_now_stays_watched(broker: Broker) -> None:
@@ -258,14 +324,16 @@ async def test_a_descriptor_that_another_client_has_by_now_stays_watched(broker:
 
 
 async def test_bytes_that_came_during_another_answer_are_read(broker: Broker) -> None:
-    """They are reported once, while the client's task is busy."""
-    talk = await waiting_in_selector(broker)
-    await talk.send_together(
-        fetch_request("t", 2, min_bytes=1, max_wait_ms=60_000), produce_request("t", ONE), version=9
-    )
-    producer = await connected(broker)
+    """They are reported once, while the client's task is busy with a fetch that waits."""
+    talk, producer = await waiting_in_selector(broker), await connected(broker)
+    await talk.send(fetch_request("t", 2, min_bytes=1, max_wait_ms=60_000), 9)
     with trio.fail_after(300):
         while not broker.parking.parked:
+            await trio.lowlevel.checkpoint()
+    (key,) = broker.selector._keys.values()
+    await talk.send(produce_request("t", ONE), 9)
+    with trio.fail_after(300):
+        while not key._must_look:
             await trio.lowlevel.checkpoint()
     await produce(producer, "t", batch(b"y"))
     assert [record.value for record in records_of(fetched(await talk.answer())[0].records)] == [b"y"]
@@ -274,6 +342,67 @@ async def test_bytes_that_came_during_another_answer_are_read(broker: Broker) ->
         assert (await produce(talk, "t", ONE)).error_code == 0
     for each in (talk, producer):
         await each.stream.aclose()
+
+
+async def test_what_came_while_the_task_was_away_is_looked_for(broker: Broker) -> None:
+    """Nothing reports it again: the key looks into the socket before it waits."""
+    talk = await waiting_in_selector(broker)
+    (key,) = broker.selector._keys.values()
+    key._wake(Arrival.NOTHING)  # its task is not back yet when the request is reported
+    send_at_once(talk, talk._frame_of(produce_request("t", ONE), 9, True))
+    assert not key.answer()
+    with trio.fail_after(300):
+        assert (await talk.answer()).responses[0].partition_responses[0].base_offset == 2
+    await talk.stream.aclose()
+
+
+async def test_a_fetch_that_waits_is_answered_behind_the_answer_in_place(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the turn of the append, as for requests that a client's own task answers."""
+    talk, consumer = await waiting_in_selector(broker), await connected(broker)
+    await consumer.send(fetch_request("t", 2, min_bytes=1, max_wait_ms=60_000), 12)
+    with trio.fail_after(300):
+        while not broker.parking.parked:
+            await trio.lowlevel.checkpoint()
+    answered: list[bool] = []
+    answer_due = FetchParking.answer_due
+
+    def noted(parking: FetchParking, of_broker: Turns) -> None:
+        answer_due(parking, of_broker)
+        answered.append(not parking.due)
+
+    monkeypatch.setattr(FetchParking, "answer_due", noted)
+    await talk.send(produce_request("t", ONE), 9)
+    await talk.answer()
+    assert [record.value for record in records_of(fetched(await consumer.answer())[0].records)] == [
+        b"x" * 100
+    ]
+    assert answered == [True]
+    for each in (talk, consumer):
+        await each.stream.aclose()
+
+
+async def test_requests_in_place_cost_their_turn(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that sends many at once does not keep the others waiting."""
+    monkeypatch.setattr(turns, "TURN_UNITS", 4)
+    talk, count = await waiting_in_selector(broker), 20
+    in_a_turn: list[int] = []
+    answer = ClientConnection.answer_in_place
+
+    def noted(connection: ClientConnection, *, is_polled: bool) -> Arrival | None:
+        requests = connection.client.requests
+        arrival = answer(connection, is_polled=is_polled)
+        in_a_turn.append(connection.client.requests - requests)
+        return arrival
+
+    monkeypatch.setattr(ClientConnection, "answer_in_place", noted)
+    send_at_once(talk, b"".join(talk._frame_of(produce_request("t", ONE), 9, True) for _ in range(count)))
+    for _ in range(count):
+        await talk.answer()
+    await talk.stream.aclose()
+    assert in_a_turn[0] == 4
+    assert max(in_a_turn) == 4
 
 
 async def test_a_broker_with_waiting_clients_ends(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic
+from splashdam.embedded_broker.transactions import markers
 from splashdam.embedded_broker.transactions.metadata import (
     ProducerIdentity,
     TransactionMetadata,
@@ -25,6 +26,7 @@ from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.storage.flushing import FlushRound
+from splashdam.storage.log import Log
 from splashdam.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 S = TransactionState
@@ -330,6 +332,29 @@ async def test_markers_wait_until_the_decision_is_safe(
             gate.set()
         assert known(broker).state is S.COMPLETE_COMMIT
         assert [broker.logs.logs[each].recovery_point for each in (T0, T1)] == [2, 2]
+
+
+async def test_a_marker_was_not_synced_while_another_partition_waited_for_its_replicas(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Consumers had seen it, and a power cut took it: the broker waited for one partition after the other."""
+    async with opened(MemoryFiles(), autojump_clock, log_flush_interval_messages=1) as (broker, talk):
+        producer = await written(talk)
+        logs = [broker.logs.logs[each] for each in (T0, T1)]
+        wait_safe = markers.wait_safe
+
+        async def for_ever(log: Log, *given: Any, **options: Any) -> None:
+            if log in logs:
+                await trio.sleep_forever()
+            await wait_safe(log, *given, **options)
+
+        monkeypatch.setattr(markers, "wait_safe", for_ever)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(producer.end)
+            await trio.sleep(1)
+            assert [log.log_end_offset for log in logs] == [2, 2]
+            assert [log.recovery_point for log in logs] == [2, 2]
+            nursery.cancel_scope.cancel()
 
 
 async def test_a_batch_is_answered_when_its_partition_has_joined_safely(autojump_clock: MockClock) -> None:
