@@ -35,7 +35,7 @@ class Parked:
     """
 
     wait: Callable[..., Awaitable[Response | None]]
-    """Returns the answer, or None if none is sent. Called without arguments, or as ``may_send`` says."""
+    """Returns the answer, or None if none is sent; takes no argument, or a `Send` if it ``may_send``."""
     lets_others_begin: bool = False
     """Whether later requests of the connection may be handled meanwhile; the answers keep their order.
 

@@ -31,7 +31,7 @@ _READS_IN_A_UNIT = 4
 """Partitions that are read in one unit."""
 
 FEW_PARTITIONS = 64
-"""A fetch of no more is answered in the turn of another client's request, for which its answers are kept."""
+"""A fetch of so few keeps its partitions' answers while it waits, and is answered in the producer's turn."""
 
 FIRST_TOPIC_ID_VERSION = 13
 _FIRST_STORAGE_ERROR_VERSION = 6
@@ -185,8 +185,8 @@ class FetchReading:
     def let_go(self) -> None:
         """Let go of the results, with their descriptors; another read reads again what had records.
 
-        The answers of many partitions would be much of the memory of a fetch that waits. To make them again
-        takes 1.4 µs each, for which the consumer of few partitions does not wait.
+        The answers of many partitions would be much of the memory of a fetch that waits. To make one again
+        takes 1.4 µs. Those of few partitions are kept, so their consumer does not wait for that.
         """
         for fetched in self.fetched:
             close_slice(fetched.answer.records)

@@ -321,13 +321,16 @@ def parse_duration_ms(text: str) -> int:
 
 
 def _meant_ms(text: str) -> int | None:
-    """Return the milliseconds of ``0.5s``, ``1m30s`` or ``5 minutes``; None of anything else, or of a part of
-    a millisecond."""
+    """Return the milliseconds of ``0.5s``, ``1m30s`` or ``5 minutes``.
+
+    Return None for a text that is no such duration, or for one that is not a whole number of milliseconds.
+    """
     total, at = Fraction(0), 0
     rest = text.strip()
     while at < len(rest):
         term = _TERM.match(rest, at)
-        unit = None if term is None else _UNIT_OF.get(term[2])
+        # A single M may be a month.
+        unit = None if term is None else _UNIT_OF.get(term[2] if len(term[2]) == 1 else term[2].lower())
         if term is None or unit is None or not term[1]:
             return None
         total += Fraction(term[1]) * _UNITS_MS[unit]
