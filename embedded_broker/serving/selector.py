@@ -99,6 +99,7 @@ class SelectionKey:
         if self._must_look:
             self._must_look = False
             await trio.lowlevel.checkpoint()
+            self._selector.turns.begin()
             with suppress(BlockingIOError):  # the channel's task has read it
                 arrival = self._channel.answer_in_place(is_polled=False)
                 self._must_look = arrival is not None or self._is_ending
@@ -146,6 +147,12 @@ class SelectionKey:
         self._wake(arrival or Arrival.NOTHING)
         return False
 
+    def leave(self, *, is_ending: bool) -> None:
+        """Leave what has arrived to the channel's task, which has a turn of its own."""
+        self._is_ending |= is_ending
+        self._must_look = True
+        self._wake(Arrival.NOTHING)
+
     def send(self) -> None:
         """Let the channel send its answers."""
         try:
@@ -176,6 +183,9 @@ class Selector:
         turns: of the broker.
         parking: the fetches that the answered requests may wake.
         start_soon: starts a task that ends with the broker.
+
+    Attributes:
+        turns: the same.
     """
 
     is_available = hasattr(select, "epoll")
@@ -184,7 +194,7 @@ class Selector:
     def __init__(
         self, turns: Turns, parking: FetchParking, start_soon: Callable[[Callable[[], Awaitable[Any]]], None]
     ) -> None:
-        self._turns = turns
+        self.turns = turns
         self._parking = parking
         self._start_soon = start_soon
         self._epoll: select.epoll | None = None
@@ -224,22 +234,24 @@ class Selector:
         try:
             while True:
                 await trio.lowlevel.wait_readable(epoll.fileno())
-                self._turns.begin()
-                await self._answer(epoll.poll(0, _MOST_EVENTS))
+                self.turns.begin()
+                self._answer(epoll.poll(0, _MOST_EVENTS))
         finally:
             self._epoll = None
             epoll.close()
 
-    async def _answer(self, events: list[tuple[int, int]]) -> None:
+    def _answer(self, events: list[tuple[int, int]]) -> None:
         answered: list[SelectionKey] = []
         in_a_group = GROUP if len(events) > GROUP else 1
         for descriptor, happened in events:
-            if self._turns.left <= 0:
-                self._send(answered)
-                await trio.lowlevel.checkpoint()
-                self._turns.begin()
-            key = self._keys.get(descriptor)
-            if key is None or not key.answer(is_ending=bool(happened & ~select.EPOLLIN)):
+            key, is_ending = self._keys.get(descriptor), bool(happened & ~select.EPOLLIN)
+            if key is None:
+                continue
+            if self.turns.left <= 0:
+                # Not after a pass of the loop: the last of many would wait for a pass behind each before it.
+                key.leave(is_ending=is_ending)
+                continue
+            if not key.answer(is_ending=is_ending):
                 continue
             answered.append(key)
             if len(answered) == in_a_group:
@@ -254,4 +266,4 @@ class Selector:
             key.send()
         answered.clear()
         if self._parking.due:  # most requests wake nobody
-            self._parking.answer_due(self._turns)
+            self._parking.answer_due(self.turns)

@@ -344,6 +344,34 @@ async def test_bytes_that_came_during_another_answer_are_read(broker: Broker) ->
         await each.stream.aclose()
 
 
+class Passes(trio.abc.Instrument):
+    """Counts the passes of the scheduler."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def after_io_wait(self, timeout: float) -> None:
+        self.count += 1
+
+
+async def test_the_last_of_many_waited_for_a_pass_behind_each_before_it(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hundred clients that sent on and on kept the others waiting for as long as they went on."""
+    monkeypatch.setattr(turns, "TURN_UNITS", 1)
+    talks = [await waiting_in_selector(broker) for _ in range(CROWD)]
+    for talk in talks:
+        send_at_once(talk, talk._frame_of(produce_request("t", ONE), 9, True))
+    passes = Passes()
+    trio.lowlevel.add_instrument(passes)
+    for talk in talks:
+        await talk.answer()
+    trio.lowlevel.remove_instrument(passes)
+    assert passes.count < CROWD
+    for talk in talks:
+        await talk.stream.aclose()
+
+
 async def test_what_came_while_the_task_was_away_is_looked_for(broker: Broker) -> None:
     """Nothing reports it again: the key looks into the socket before it waits."""
     talk = await waiting_in_selector(broker)
