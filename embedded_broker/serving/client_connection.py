@@ -164,7 +164,9 @@ class ClientConnection:
             while True:
                 has_read = False
                 # After usual requests only: to change between both ways of waiting costs a pass of the loop.
-                if key is not None and self._is_usual and receiver.may_read_now and key.register():
+                # A client that is alone is answered sooner by its own task, which polls for its next request.
+                is_one_of_many = self._is_usual and not receiver.is_alone
+                if key is not None and is_one_of_many and receiver.may_read_now and key.register():
                     arrival = await key.wait()
                     await self._settle()  # what was answered in place, and is not sent yet
                     if arrival is Arrival.END:
@@ -195,10 +197,10 @@ class ClientConnection:
                 key.close()
             receiver.close()
 
-    def answer_in_place(self, *, is_polled: bool) -> Arrival | None:
+    def answer_in_place(self) -> Arrival | None:
         """See ``Channel``."""
         receiver, turns = self._receiver, self._broker.turns
-        if not receiver.read_now(is_polled=is_polled):
+        if not receiver.read_now():
             return Arrival.END
         self._progressed()
         if self._broker.interception.interceptor is None:
@@ -210,7 +212,7 @@ class ClientConnection:
                 turns.left -= 1 + len(frame) // _TURN_BYTES
         if not receiver.is_empty:
             return Arrival.BYTES
-        return Arrival.NOTHING if receiver.has_filled_buffer else None
+        return Arrival.NOTHING if receiver.has_filled_buffer or receiver.is_alone else None
 
     def send_in_place(self) -> bool:
         """See ``Channel``."""

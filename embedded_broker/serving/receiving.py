@@ -88,6 +88,7 @@ class FrameReceiver:
         party: the same, when the present frame became large.
         request_bytes: size of that frame.
         credit_until: the client may be silent until then, having sent 16 KiB a second; 5 s ahead at most.
+        is_alone: no other client has sent anything for some time, so the loop may poll this one.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class FrameReceiver:
         self._mark = object()  # this client, for ``busy_polling``
         self._eagerness = Eagerness()
         self._polls_left = 0
+        self.is_alone = False
         self._buffer = memoryview(bytearray(_FIRST_BYTES))
         self._start = 0  # of the present frame
         self._end = 0  # of the bytes that have arrived
@@ -129,11 +131,8 @@ class FrameReceiver:
         """Whether ``read_now`` may be called: no part of a frame has arrived, and none was ever large."""
         return self._start == self._end and not self._has_grown
 
-    def read_now(self, *, is_polled: bool = False) -> int:
+    def read_now(self) -> int:
         """Read what has arrived, for ``next_frame``; return the number of bytes, 0 at the end of the stream.
-
-        Args:
-            is_polled: poll the socket, if that is allowed; otherwise look once.
 
         Raises:
             BlockingIOError: nothing has arrived.
@@ -142,15 +141,12 @@ class FrameReceiver:
         self._start = self._end = 0
         sock = cast("trio.socket.SocketType", self._socket)
         try:
-            count = self._poll(sock) if is_polled else self._read(sock)
+            self._end = self._read(sock)
         except BlockingIOError:
             raise
         except OSError as error:
             raise _lost(error) from error
-        if count is None:
-            raise BlockingIOError
-        self._end = count
-        return count
+        return self._end
 
     @property
     def has_filled_buffer(self) -> bool:
@@ -308,6 +304,7 @@ class FrameReceiver:
         """
         count = os.readv(sock.fileno(), (self._buffer[self._end :],))
         self._polls_left = self._busy_polling.reads_granted(self._mark, trio.current_time())
+        self.is_alone = self._polls_left > 0
         return count
 
     def _poll(self, sock: trio.socket.SocketType) -> int | None:

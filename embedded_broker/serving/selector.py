@@ -40,13 +40,10 @@ class Arrival(Enum):
 class Channel(Protocol):
     """A connection whose client has been answered."""
 
-    def answer_in_place(self, *, is_polled: bool) -> Arrival | None:
+    def answer_in_place(self) -> Arrival | None:
         """Read what has arrived, and answer it; return None if nothing is left to the channel's task.
 
         More may have arrived than was read, unless this returns None.
-
-        Args:
-            is_polled: poll the socket, if that is allowed. Otherwise the loop has found it readable.
 
         Raises:
             BlockingIOError: nothing has arrived.
@@ -101,7 +98,7 @@ class SelectionKey:
             await trio.lowlevel.checkpoint()
             self._selector.turns.begin()
             with suppress(BlockingIOError):  # the channel's task has read it
-                arrival = self._channel.answer_in_place(is_polled=False)
+                arrival = self._channel.answer_in_place()
                 self._must_look = arrival is not None or self._is_ending
                 return arrival or Arrival.NOTHING
         self._task = trio.lowlevel.current_task()
@@ -124,11 +121,10 @@ class SelectionKey:
             self._is_registered = True
         return True
 
-    def answer(self, *, is_polled: bool = False, is_ending: bool = False) -> bool:
+    def answer(self, *, is_ending: bool = False) -> bool:
         """Let the channel answer what has arrived; return whether it waits on, with answers to ``send``.
 
         Args:
-            is_polled: as for ``answer_in_place``.
             is_ending: the stream ends behind what has arrived.
         """
         self._is_ending |= is_ending
@@ -136,7 +132,7 @@ class SelectionKey:
             self._must_look = True
             return False
         try:
-            arrival = self._channel.answer_in_place(is_polled=is_polled)
+            arrival = self._channel.answer_in_place()
         except BlockingIOError:
             return False
         except Exception as error:
@@ -256,9 +252,6 @@ class Selector:
             answered.append(key)
             if len(answered) == in_a_group:
                 self._send(answered)
-            if len(events) == 1:
-                while key.answer(is_polled=True):
-                    self._send([key])
         self._send(answered)
 
     def _send(self, answered: list[SelectionKey]) -> None:

@@ -57,8 +57,8 @@ class InPlace:
         self.arrivals: list[Arrival | None] = []
         answer = ClientConnection.answer_in_place
 
-        def noted(connection: ClientConnection, *, is_polled: bool) -> Arrival | None:
-            arrival = answer(connection, is_polled=is_polled)
+        def noted(connection: ClientConnection) -> Arrival | None:
+            arrival = answer(connection)
             self.arrivals.append(arrival)
             return arrival
 
@@ -362,12 +362,19 @@ async def test_the_last_of_many_waited_for_a_pass_behind_each_before_it(
     talks = [await waiting_in_selector(broker) for _ in range(CROWD)]
     for talk in talks:
         send_at_once(talk, talk._frame_of(produce_request("t", ONE), 9, True))
-    passes = Passes()
+    passes, written_at, write = Passes(), list[int](), Outbox._write
+
+    def written(outbox: Outbox, data: bytes) -> int:
+        written_at.append(passes.count)
+        return write(outbox, data)
+
+    monkeypatch.setattr(Outbox, "_write", written)
     trio.lowlevel.add_instrument(passes)
     for talk in talks:
         await talk.answer()
     trio.lowlevel.remove_instrument(passes)
-    assert passes.count < CROWD
+    assert len(written_at) == CROWD
+    assert max(written_at) - min(written_at) <= 4
     for talk in talks:
         await talk.stream.aclose()
 
@@ -418,9 +425,9 @@ async def test_requests_in_place_cost_their_turn(broker: Broker, monkeypatch: py
     in_a_turn: list[int] = []
     answer = ClientConnection.answer_in_place
 
-    def noted(connection: ClientConnection, *, is_polled: bool) -> Arrival | None:
+    def noted(connection: ClientConnection) -> Arrival | None:
         requests = connection.client.requests
-        arrival = answer(connection, is_polled=is_polled)
+        arrival = answer(connection)
         in_a_turn.append(connection.client.requests - requests)
         return arrival
 
