@@ -32,7 +32,8 @@ class Plan:
         reads: where its rows come from.
         writes: where they go.
         commits: what makes a step count, in the order in which it happens.
-        left_to_spark: a check that needs a session, which the job makes as well; None if there is none.
+        left_to_spark: does the check that only a running Spark can do; the job does it again. None: nothing
+            is left to check.
     """
 
     reads: Sequence[Entry]

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 import trio
 from support.broker.broker_talk import NOW_MS, Talk, batch, fetch_request, fetched, produce, records_of
+from support.broker.loop_watch import Passes
 from support.broker.transaction_talk import RawProducer
 from support.running.patches import guard
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -73,16 +74,6 @@ async def park(talk: Talk, offset: int = 0, **options: Any) -> None:
 async def values(talk: Talk) -> list[list[bytes | None]]:
     """Return the values in the next answer, by partition."""
     return [[record.value for record in records_of(part.records)] for part in fetched(await talk.answer())]
-
-
-class Passes(trio.abc.Instrument):
-    """Counts the passes of the scheduler."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def after_io_wait(self, timeout: float) -> None:
-        self.count += 1
 
 
 async def test_a_record_reached_a_waiting_fetch_three_passes_of_the_scheduler_later(

@@ -23,6 +23,7 @@ from support.broker.broker_talk import (
     produce_request,
     records_of,
 )
+from support.broker.loop_watch import Passes
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.execution import turns
@@ -342,16 +343,6 @@ async def test_bytes_that_came_during_another_answer_are_read(broker: Broker) ->
         assert (await produce(talk, "t", ONE)).error_code == 0
     for each in (talk, producer):
         await each.stream.aclose()
-
-
-class Passes(trio.abc.Instrument):
-    """Counts the passes of the scheduler."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def after_io_wait(self, timeout: float) -> None:
-        self.count += 1
 
 
 async def test_the_last_of_many_waited_for_a_pass_behind_each_before_it(

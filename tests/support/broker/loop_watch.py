@@ -54,6 +54,16 @@ class LoopWatch(trio.abc.Instrument):
         self.longest_seconds, self.longest_task, self.total_seconds = 0.0, "", 0.0
 
 
+class Passes(trio.abc.Instrument):
+    """Counts the passes of the scheduler."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def after_io_wait(self, timeout: float) -> None:
+        self.count += 1
+
+
 class StepCount(trio.abc.Instrument):
     """An instrument that counts the steps of all tasks: what happens at one count happens in one turn."""
 
