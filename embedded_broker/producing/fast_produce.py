@@ -8,6 +8,7 @@ Others, and those whose answer has to wait, are decoded and handled as usual.
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -62,26 +63,24 @@ class ProduceTemplates:
 
     Learning a template costs more than answering a request. So once there is no room, only every eighth
     unknown request is learned, in place of the oldest template: most of the known ones stay useful.
+
+    Attributes:
+        by_version: the templates of each version, by their keys.
     """
 
     def __init__(self) -> None:
-        self._by_version: dict[int, dict[bytes, ProduceTemplate]] = {}
+        self.by_version: defaultdict[int, dict[bytes, ProduceTemplate]] = defaultdict(dict)
         self._passed = 0
-
-    def of(self, version: int) -> dict[bytes, ProduceTemplate]:
-        """Return the templates of one version."""
-        found = self._by_version.get(version)
-        return self._by_version.setdefault(version, {}) if found is None else found
 
     def wants(self, version: int) -> bool:
         """Whether to learn the template of an unknown request."""
-        if len(self.of(version)) < _MAX_TEMPLATES:
+        if len(self.by_version[version]) < _MAX_TEMPLATES:
             return True
         self._passed += 1
         return self._passed % _LEARNED_WHEN_FULL == 0
 
     def add(self, template: ProduceTemplate) -> None:
-        templates = self.of(template.version)
+        templates = self.by_version[template.version]
         if len(templates) >= _MAX_TEMPLATES:
             del templates[next(iter(templates))]
         templates[template.key] = template
@@ -139,7 +138,7 @@ class FastProduce:
         if api_key != ProduceRequest.API_KEY:
             return None
         start = TEMPLATE_AT + client_id_size if client_id_size > 0 else TEMPLATE_AT
-        templates = self._templates.of(version)
+        templates = self._templates.by_version[version]
         template = templates.get(bytes(frame[start : start + self._size])) or self._of_other_size(
             templates, frame, version, start
         )

@@ -174,10 +174,12 @@ class ClientConnection:
                     if arrival is Arrival.NOTHING:
                         continue
                     has_read = True
+                elif key is not None and receiver.is_alone:
+                    key.unregister()  # each request would wake the selector, too
                 frames = await receiver.receive(has_read=has_read)
                 if frames is None:
                     return
-                self._progressed()
+                self._progressed_at(receiver.read_at)
                 try:
                     await self._answer_all(frames)
                 except (ProtocolError, CloseConnectionError) as error:
@@ -194,7 +196,7 @@ class ClientConnection:
                 await self._settle()
         finally:
             if key is not None:
-                key.close()
+                key.unregister()
             receiver.close()
 
     def answer_in_place(self) -> Arrival | None:
@@ -202,7 +204,7 @@ class ClientConnection:
         receiver, turns = self._receiver, self._broker.turns
         if not receiver.read_now():
             return Arrival.END
-        self._progressed()
+        self._progressed_at(receiver.read_at)
         if self._broker.interception.interceptor is None:
             while turns.left > 0 and (frame := receiver.next_good_frame()) is not None:
                 if self._outbox.is_full or not self._answer_fast(frame):
@@ -499,8 +501,10 @@ class ClientConnection:
             scope.cancel()
 
     def _progressed(self) -> None:
+        self._progressed_at(trio.current_time())
+
+    def _progressed_at(self, now: float) -> None:
         """Move the idle deadline, but not each time: that costs more than this check."""
-        now = trio.current_time()
         if now - self._progress_at >= min(_RENEW_SECONDS, self._idle_seconds / 10):
             self._progress_at = now
             self._scope.deadline = now + self._idle_seconds

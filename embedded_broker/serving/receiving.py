@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import cast
 
 import trio
@@ -89,6 +89,7 @@ class FrameReceiver:
         request_bytes: size of that frame.
         credit_until: the client may be silent until then, having sent 16 KiB a second; 5 s ahead at most.
         is_alone: no other client has sent anything for some time, so the loop may poll this one.
+        read_at: when something was read last, on trio's clock.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class FrameReceiver:
         self._eagerness = Eagerness()
         self._polls_left = 0
         self.is_alone = False
+        self.read_at = float("-inf")
         self._buffer = memoryview(bytearray(_FIRST_BYTES))
         self._start = 0  # of the present frame
         self._end = 0  # of the bytes that have arrived
@@ -271,7 +273,7 @@ class FrameReceiver:
     def _frames(self) -> list[memoryview]:
         frames: list[memoryview] = []
         try:
-            while (frame := self.next_frame()) is not None:
+            while self._start < self._end and (frame := self.next_frame()) is not None:
                 frames.append(frame)
         except ProtocolError:
             if not frames:
@@ -283,14 +285,17 @@ class FrameReceiver:
         if self._socket is None:
             data = await self._stream.receive_some(len(self._buffer) - self._end)
             self._buffer[self._end : self._end + len(data)] = data
+            self.read_at = trio.current_time()
             return len(data)
         try:
             count = self._poll(self._socket)
             while count is None:
                 # trio's own recv_into would pass the scheduler a second time at each read.
                 await trio.lowlevel.wait_readable(self._socket)
-                with suppress(BlockingIOError):
+                try:  # noqa: SIM105 (suppress makes three calls)
                     count = self._read(self._socket)
+                except BlockingIOError:
+                    pass
         except OSError as error:
             raise _lost(error) from error
         else:
@@ -303,7 +308,8 @@ class FrameReceiver:
             BlockingIOError: it has nothing.
         """
         count = os.readv(sock.fileno(), (self._buffer[self._end :],))
-        self._polls_left = self._busy_polling.reads_granted(self._mark, trio.current_time())
+        self.read_at = trio.current_time()
+        self._polls_left = self._busy_polling.reads_granted(self._mark, self.read_at)
         self.is_alone = self._polls_left > 0
         return count
 

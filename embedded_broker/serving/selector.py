@@ -165,8 +165,8 @@ class SelectionKey:
             self._come, self._must_look = come, True
             trio.lowlevel.reschedule(task)
 
-    def close(self) -> None:
-        """Leave the selector, before the socket is closed."""
+    def unregister(self) -> None:
+        """Have the socket no longer watched; a socket is closed only after that."""
         if self._is_registered:
             self._selector.unregister(self)
             self._is_registered = False

@@ -64,10 +64,12 @@ class OffsetCheckpoint:
         self._files = files
         self._path = path
         self._written: dict[TopicPartition, int] | None = None
+        self._read_before: dict[TopicPartition, int] | None = None  # unless it was written since
 
     def read(self) -> dict[TopicPartition, int]:
         """Return the offsets; none if the file is missing or damaged, for which each use has a fallback."""
-        return self._read() or {}
+        self._read_before = self._read()
+        return dict(self._read_before or {})
 
     def _read(self) -> dict[TopicPartition, int] | None:
         try:
@@ -97,7 +99,8 @@ class OffsetCheckpoint:
 
     def _keep(self, is_kept: Callable[[TopicPartition], bool]) -> None:
         if self._written is None:
-            self._written = self._read()
+            # A start reads the file, and then drops the partitions that are gone.
+            self._written = self._read() if self._read_before is None else self._read_before
         offsets = self._written or {}
         kept = {tp: offset for tp, offset in offsets.items() if is_kept(tp)}
         if len(kept) < len(offsets):
@@ -112,7 +115,7 @@ class OffsetCheckpoint:
         if offsets == self._written:  # the rule in an idle broker, every few seconds
             return
         lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
-        self._written = None  # a write that fails may have replaced the file all the same
+        self._written = self._read_before = None  # a write that fails may have replaced the file all the same
         self._files.write_atomic(self._path, encode_lines(lines))
         self._written = dict(offsets)
 

@@ -416,7 +416,7 @@ class IndexFile:
             self.write_pending()
         self._pending = self._surplus = b""
         if self._file is None:
-            size_bytes = self._size_bytes if entry_count else self.size_bytes
+            size_bytes = self._size_bytes if self._size_bytes >= 0 else self.size_bytes
             if size_bytes == entry_count * self._entry_bytes:
                 return
         file = self._open()
@@ -469,6 +469,7 @@ class IndexFile:
     def discard(self) -> None:
         """Close the file for good: what is not on stable storage need never be."""
         self._pending = self._surplus = b""
+        self._size_bytes = -1
         if self._file is not None:
             self._file.discard()
         self.close()

@@ -170,7 +170,12 @@ class LogSegment:
             return True
         if self.offset_index.is_full or self.time_index.is_full:
             return size > 0
-        return size > 0 and self._age_ms(max_timestamp, now_ms) > self._roll_after_ms
+        # Kafka's rule: an old log that is copied at once rolls where its original did.
+        if self._first_timestamp is not None and self._first_timestamp >= 0:
+            age_ms = max_timestamp - self._first_timestamp
+        else:
+            age_ms = now_ms - self._created_ms
+        return size > 0 and age_ms > self._roll_after_ms
 
     def append(
         self, buffers: Sequence[Buffer], base_offset: int, last_offset: int, max_timestamp: int
@@ -266,8 +271,9 @@ class LogSegment:
             CorruptMessageError: the file does not end with a whole batch.
         """
         offset = self.base_offset
-        for head in iter_heads(self.log, self._last_known_position, self.size_bytes):
-            offset = head.last_offset + 1
+        if self.size_bytes:  # an empty log need not be opened
+            for head in iter_heads(self.log, self._last_known_position, self.size_bytes):
+                offset = head.last_offset + 1
         return offset
 
     def reaches(self, offset: int) -> bool:
@@ -474,12 +480,6 @@ class LogSegment:
         log, self._log = self._log, None
         if log is not None:
             log.close()
-
-    def _age_ms(self, max_timestamp: int, now_ms: int) -> int:
-        # Kafka's rule: an old log that is copied at once rolls where its original did.
-        if self._first_timestamp is not None and self._first_timestamp >= 0:
-            return max_timestamp - self._first_timestamp
-        return now_ms - self._created_ms
 
     def _find_max_timestamp(self) -> None:
         """Find the largest timestamp of a loaded segment: the last time entry, and the batches after it."""

@@ -222,7 +222,7 @@ async def test_more_partitions_than_forms_are_kept(
     for partition in [*range(40)] * 5:
         answer = await talk.ask(produce_request("t", batch(b"v"), partition=partition), 9)
         assert answer.responses[0].partition_responses[0].error_code == 0
-    assert len(broker.produce_templates.of(9)) == 30
+    assert len(broker.produce_templates.by_version[9]) == 30
     assert 40 < len(decoded) < 120
     for length in range(1, 8):
         answer = await talk.ask(produce_request("x" * length, batch(b"v")), 9)

@@ -313,13 +313,34 @@ async def test_a_client_is_served_by_its_task_where_no_descriptor_is_left(
     await talk.stream.aclose()
 
 
+async def test_a_client_that_is_alone_is_not_in_the_selector(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its requests woke the selector, too. Once others send again, it is back."""
+    talk = await waiting_in_selector(broker)
+    granted = receiving.POLLED_READS
+    monkeypatch.setattr(receiving.BusyPolling, "reads_granted", lambda *_: granted)
+    for _ in range(3):
+        assert (await produce(talk, "t", ONE)).error_code == 0
+    assert not broker.selector._keys
+    granted = 0
+    # Its polled reads are used up first.
+    for _ in range(receiving.POLLED_READS + 2):
+        assert (await produce(talk, "t", ONE)).error_code == 0
+    with trio.fail_after(300):
+        while not waiting(broker):
+            await trio.lowlevel.checkpoint()
+    assert (await produce(talk, "t", ONE)).error_code == 0
+    await talk.stream.aclose()
+
+
 async def test_a_descriptor_that_another_client_has_by_now_stays_watched(broker: Broker) -> None:
     """A connection whose socket is closed before it leaves the selector takes nothing from its successor."""
     talk = await waiting_in_selector(broker)
     (descriptor, key), *_ = broker.selector._keys.items()
     late = SelectionKey(broker.selector, descriptor, key._channel)
     late._is_registered = True
-    late.close()
+    late.unregister()
     assert (await produce(talk, "t", ONE)).base_offset == 2
     await talk.stream.aclose()
 

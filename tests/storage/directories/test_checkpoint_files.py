@@ -42,6 +42,41 @@ def test_a_checkpoint_without_entries_is_four_bytes() -> None:
     assert decode_lines(b"0\n0\n", "x") == []
 
 
+def test_a_start_reads_a_checkpoint_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First the offsets, then the partitions that are gone; what a caller does to the offsets is its own."""
+    files = MemoryFiles()
+    here, gone = TopicPartition("a", 0), TopicPartition("b", 0)
+    OffsetCheckpoint(files, "/c").write({here: 5, gone: 6})
+    checkpoint, reads = OffsetCheckpoint(files, "/c"), []
+    read_bytes = MemoryFiles.read_bytes
+
+    def counted(self: MemoryFiles, path: str, *limit: int) -> bytes | None:
+        reads.append(path)
+        return read_bytes(self, path, *limit)
+
+    monkeypatch.setattr(MemoryFiles, "read_bytes", counted)
+    checkpoint.read().clear()
+    checkpoint.keep_only({here})
+    assert reads == ["/c"]
+    assert OffsetCheckpoint(files, "/c").read() == {here: 5}
+
+
+def test_after_a_failed_write_a_checkpoint_is_read_again() -> None:
+    """The write may have replaced the file."""
+    files = MemoryFiles()
+    here, gone, late = (TopicPartition(name, 0) for name in "abc")
+    checkpoint = OffsetCheckpoint(files, "/c")
+    checkpoint.write({here: 5, gone: 6})
+    checkpoint = OffsetCheckpoint(files, "/c")
+    checkpoint.read()
+    files.inject(Fault(errno.EIO))
+    with pytest.raises(KafkaStorageError):
+        checkpoint.write({here: 7, gone: 6, late: 8})
+    OffsetCheckpoint(files, "/c").write({here: 7, gone: 6, late: 8})  # as if it had replaced the file
+    checkpoint.keep_only({here, late})
+    assert OffsetCheckpoint(files, "/c").read() == {here: 7, late: 8}
+
+
 @pytest.mark.parametrize("count", ["²", "9" * 5000], ids=["superscript", "long"])
 def test_a_count_that_only_looks_like_a_number_was_a_crash(count: str) -> None:
     """``isdigit`` takes superscripts, and ``int`` neither those nor more than 4,300 digits."""

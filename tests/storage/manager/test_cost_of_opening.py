@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -72,6 +73,50 @@ def test_after_a_crash_flushed_segments_are_not_read(
     assert len([count for count in bytes_read.values() if 50_000 < count <= 80_000]) <= 1
     assert log.recovery_point == recovery_point
     assert len(values_of(log)) == 40
+
+
+def test_an_empty_log_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its length says all; most of ten thousand new partitions are empty."""
+    directory = str(tmp_path / "t-0")
+    open_log(DiskFiles(), directory).close()
+    done: Counter[str] = Counter()
+    opening = perhaps(
+        _counting(DiskFiles.open_log, "open_log", done), because="that it is not called is what counts"
+    )
+    monkeypatch.setattr(DiskFiles, "open_log", opening)
+    log = open_log(DiskFiles(), directory, clean=True)
+    assert not done
+    assert log.log_end_offset == 0
+    log.close()
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_the_collector_rests_during_a_start_after_a_clean_end(
+    monkeypatch: pytest.MonkeyPatch, is_on: bool, is_clean: bool
+) -> None:
+    """A third of a start with 10,000 logs went into it. A recovery may take minutes, so there it stays on."""
+    files, seen = MemoryFiles(), []
+    manager = LogManager.open(files, "/data", now_ms=NOW_MS)
+    manager.create_topic("a", 1, now_ms=NOW_MS)
+    if is_clean:
+        manager.close()
+    else:
+        files.kill()
+    open_found = LogManager._open_found
+
+    def noted(manager: LogManager, *args: Any) -> None:
+        seen.append(gc.isenabled())
+        open_found(manager, *args)
+
+    monkeypatch.setattr(LogManager, "_open_found", noted)
+    was_on = gc.isenabled()
+    (gc.enable if is_on else gc.disable)()
+    try:
+        LogManager.open(files, "/data", now_ms=NOW_MS).close()
+        assert (seen, gc.isenabled()) == ([is_on and not is_clean], is_on)
+    finally:
+        (gc.enable if was_on else gc.disable)()
 
 
 def test_an_index_that_is_missing_costs_its_segment_alone(bytes_read: Counter[str]) -> None:

@@ -208,6 +208,19 @@ def test_dropping_time_entries_behind_an_offset() -> None:
     assert (index.last_timestamp, index.last_offset) == (-1, BASE)
 
 
+def test_an_index_that_was_removed_is_created_again() -> None:
+    """What was read of the removed file does not stand for the new one."""
+    files = MemoryFiles()
+    index = offset_index(files)
+    index.reset()
+    index.unload()
+    assert len(index) == 0
+    index.file.discard()
+    files.unlink("/i.index")
+    index.reset()
+    assert files.size_bytes("/i.index") == 0
+
+
 def test_an_entry_that_was_refused_and_dropped_is_not_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """No descriptor was left to open the file; after the log was cut, the entry came back."""
     files = MemoryFiles()
