@@ -34,6 +34,7 @@ from splashdam.embedded_broker.serving.dispatch import (
     SilencedError,
     dispatch,
 )
+from splashdam.embedded_broker.serving.limited_log import LimitedLog
 from splashdam.embedded_broker.serving.receiving import BusyPolling, FrameReceiver
 from splashdam.embedded_broker.serving.registry import AskedBroker, Client
 from splashdam.embedded_broker.serving.request_memory import RequestMemory, network_of
@@ -81,6 +82,7 @@ class ClientConnection:
         broker: answers the requests.
         address: what answers name as the broker's address.
         client: the client at the other end.
+        closings: takes the lines that say why clients were closed.
         session: the SASL session in which it has to authenticate; None: the listener does not use SASL.
         authenticated: called when the client has authenticated for the first time.
 
@@ -97,6 +99,7 @@ class ClientConnection:
         broker: ServedBroker,
         address: Address,
         client: Client,
+        closings: LimitedLog,
         *,
         session: SaslSession | None = None,
         authenticated: Callable[[], None] = lambda: None,
@@ -105,6 +108,7 @@ class ClientConnection:
         self.has_ended = False
         self._stream = stream
         self._broker = broker
+        self._closings = closings
         self._parking = broker.parking
         self._address = address
         self._session = session
@@ -142,14 +146,10 @@ class ClientConnection:
             _log.debug("%s is gone", self.client.name)
         except ProtocolError as error:
             # Without the error's remedy, which is meant for clients.
-            _log.warning("closed %s: %s", self.client.name, message_of(error))
+            self._closings.write(logging.WARNING, "closed %s: %s", self.client.name, message_of(error))
         except CloseConnectionError as error:
-            _log.log(
-                logging.WARNING if error.parts is None else logging.INFO,
-                "closed %s: %s",
-                self.client.name,
-                error,
-            )
+            level = logging.WARNING if error.parts is None else logging.INFO
+            self._closings.write(level, "closed %s: %s", self.client.name, error)
         except Exception:
             _log.exception("closed %s: the broker failed", self.client.name)
         finally:

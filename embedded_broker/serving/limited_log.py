@@ -1,4 +1,4 @@
-"""Log lines that strangers can cause as often as they like."""
+"""Log lines that clients can cause as often as they like."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _PAUSE_SECONDS = 1.0
 class LimitedLog:
     """Writes a line of each kind at most once a second; the next one says how many were left out.
 
-    The kind of a line is its text before the arguments are put in, so there are no more kinds than texts in
-    the code. Without a limit, whoever opens connections that are refused fills the disk with the log. Kafka
-    writes every such line, and leaves it to its logging to throw old files away.
+    The kind of a line is its level, and its text before the arguments are put in, so there are no more kinds
+    than texts in the code. Without a limit, whoever opens connections that are closed at once fills the disk
+    with the log. Kafka writes every such line, and leaves it to its logging to throw old files away.
 
     Args:
         log: takes the lines.
@@ -23,12 +23,12 @@ class LimitedLog:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._kinds: dict[str, _Kind] = {}
+        self._kinds: dict[tuple[int, str], _Kind] = {}
 
     def write(self, level: int, text: str, *args: object) -> None:
         """Write a line, or count it if there was one of its kind within the last second."""
         now = trio.current_time()
-        kind = self._kinds.setdefault(text, _Kind())
+        kind = self._kinds.setdefault((level, text), _Kind())
         if now < kind.next_at:
             kind.left_out += 1
             return

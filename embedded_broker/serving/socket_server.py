@@ -82,7 +82,7 @@ class SocketServer:
         self._strangers: dict[_Stranger, None] = {}  # the oldest first
         self._created_until = float("-inf")
         self._quotas: ClientQuotas | None = None
-        self._refusals = LimitedLog(_log)
+        self._closings = LimitedLog(_log)
         # Half of the open files are for logs: clients alone must not use all up (docs/decisions/security.md).
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._most = MAX_INT if files == resource.RLIM_INFINITY else max(files // 2, 1)
@@ -184,14 +184,14 @@ class SocketServer:
             with self._place(host) as refusal:
                 if refusal is not None:
                     text, *args = refusal
-                    self._refusals.write(logging.WARNING, text, name, *args)
+                    self._closings.write(logging.WARNING, text, name, *args)
                 elif await self._wait_turn(host):
                     client = Client(ANYBODY._replace(host=host), is_trusted=is_trusted, name=name)
                     await self._serving(stream, advertised or address, security, client)
                     return
                 else:
                     text = "closed %s: connections come faster than connection_creation_rate"
-                    self._refusals.write(logging.INFO, text, name)
+                    self._closings.write(logging.INFO, text, name)
             await trio.aclose_forcefully(stream)
 
     def take_quotas(self, quotas: Quotas) -> None:
@@ -279,7 +279,7 @@ class SocketServer:
     ) -> Coroutine[Any, Any, None]:
         if security is not None:
             return self._serve_secured(stream, address, security, client)
-        connection = ClientConnection(stream, self._broker, address, client)
+        connection = ClientConnection(stream, self._broker, address, client, self._closings)
         self._admit(connection)
         return connection.run()
 
@@ -296,16 +296,22 @@ class SocketServer:
                 if session is None:
                     stranger.known()
                 connection = ClientConnection(
-                    stream, broker, address, client, session=session, authenticated=stranger.known
+                    stream,
+                    broker,
+                    address,
+                    client,
+                    self._closings,
+                    session=session,
+                    authenticated=stranger.known,
                 )
                 self._admit(connection)
                 await connection.run()
             if stranger.scope.cancelled_caught:
                 text = "closed %s: it did not authenticate in time"
-                self._refusals.write(logging.WARNING, text, client.name)
+                self._closings.write(logging.WARNING, text, client.name)
                 await trio.aclose_forcefully(stream)
         except KafkaError as error:
-            self._refusals.write(logging.WARNING, "closed %s: %s", client.name, error)
+            self._closings.write(logging.WARNING, "closed %s: %s", client.name, error)
         finally:
             stranger.known()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -22,6 +23,7 @@ from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.configs.broker_settings import parse_overrides
 from splashdam.embedded_broker.execution.answers import Address
 from splashdam.embedded_broker.serving import socket_server
+from splashdam.embedded_broker.serving.limited_log import LimitedLog
 from splashdam.embedded_broker.serving.receiving import BusyPolling, FrameReceiver
 from splashdam.embedded_broker.serving.request_memory import RequestMemory, network_of
 from splashdam.embedded_broker.topics.parking import FetchParking
@@ -104,6 +106,34 @@ async def test_each_refused_connection_wrote_a_line(
         " (and 4 more like it before)",
         "closed 10.0.0.9:1: 10.0.0.9 has 0 connections (max.connections.per.ip) (and 4 more like it before)",
     ]
+
+
+async def test_each_client_that_spoke_no_kafka_wrote_a_line(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It could fill the disk by connecting again and again, as those that are refused could."""
+    async with limited(autojump_clock) as (_, come):
+        for _ in range(5):
+            client = come()
+            await client.stream.send_all(b"\xff\xff\xff\xff")
+            assert await client.is_closed()
+        await trio.sleep(1)
+        client = come()
+        await client.stream.send_all(b"GET / HTTP/1.1")
+        assert await client.is_closed()
+    lines = [record.getMessage() for record in caplog.records if "closed" in record.msg]
+    assert len(lines) == 2
+    assert lines[0].endswith(": frame size -1 is negative")
+    assert lines[1].endswith("(and 4 more like it before)")
+
+
+async def test_a_line_that_nobody_sees_left_out_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Both were of one kind, and the logger takes warnings alone."""
+    limited_log = LimitedLog(logging.getLogger("limited"))
+    with caplog.at_level(logging.WARNING, "limited"):
+        limited_log.write(logging.INFO, "closed %s", "a")
+        limited_log.write(logging.WARNING, "closed %s", "b")
+    assert [record.getMessage() for record in caplog.records] == ["closed b"]
 
 
 async def test_half_of_the_files_are_for_logs(
