@@ -8,7 +8,6 @@ Others, and those whose answer has to wait, are decoded and handled as usual.
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -53,6 +52,8 @@ if TYPE_CHECKING:
 _MAX_TEMPLATES = 8192
 """Templates kept for one version; about a kilobyte each."""
 
+_NONE: dict[bytes, ProduceTemplate] = {}
+"""Of a version of which no request was learned yet."""
 _LEARNED_WHEN_FULL = 8
 _MAX_FAILURES = 64
 """Requests that fit no template (several partitions each) after which a client's requests are not learned."""
@@ -69,18 +70,18 @@ class ProduceTemplates:
     """
 
     def __init__(self) -> None:
-        self.by_version: defaultdict[int, dict[bytes, ProduceTemplate]] = defaultdict(dict)
+        self.by_version: dict[int, dict[bytes, ProduceTemplate]] = {}
         self._passed = 0
 
     def wants(self, version: int) -> bool:
         """Whether to learn the template of an unknown request."""
-        if len(self.by_version[version]) < _MAX_TEMPLATES:
+        if len(self.by_version.get(version, _NONE)) < _MAX_TEMPLATES:
             return True
         self._passed += 1
         return self._passed % _LEARNED_WHEN_FULL == 0
 
     def add(self, template: ProduceTemplate) -> None:
-        templates = self.by_version[template.version]
+        templates = self.by_version.setdefault(template.version, {})
         if len(templates) >= _MAX_TEMPLATES:
             del templates[next(iter(templates))]
         templates[template.key] = template
@@ -138,7 +139,7 @@ class FastProduce:
         if api_key != ProduceRequest.API_KEY:
             return None
         start = TEMPLATE_AT + client_id_size if client_id_size > 0 else TEMPLATE_AT
-        templates = self._templates.by_version[version]
+        templates = self._templates.by_version.get(version, _NONE)
         template = templates.get(bytes(frame[start : start + self._size])) or self._of_other_size(
             templates, frame, version, start
         )

@@ -63,13 +63,20 @@ class OffsetCheckpoint:
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self._path = path
-        self._written: dict[TopicPartition, int] | None = None
-        self._read_before: dict[TopicPartition, int] | None = None  # unless it was written since
+        self._known: dict[TopicPartition, int] | None = None  # what the file says; None: not read, or no file
+        # A write has failed: it may have replaced the file, and a power cut may undo that.
+        self._is_in_doubt = False
 
     def read(self) -> dict[TopicPartition, int]:
         """Return the offsets; none if the file is missing or damaged, for which each use has a fallback."""
-        self._read_before = self._read()
-        return dict(self._read_before or {})
+        return dict(self._offsets())
+
+    def _offsets(self) -> dict[TopicPartition, int]:
+        if self._is_in_doubt:
+            return self._read() or {}
+        if self._known is None:
+            self._known = self._read()
+        return self._known or {}
 
     def _read(self) -> dict[TopicPartition, int] | None:
         try:
@@ -98,10 +105,7 @@ class OffsetCheckpoint:
         self._keep(partitions.__contains__)
 
     def _keep(self, is_kept: Callable[[TopicPartition], bool]) -> None:
-        if self._written is None:
-            # A start reads the file, and then drops the partitions that are gone.
-            self._written = self._read() if self._read_before is None else self._read_before
-        offsets = self._written or {}
+        offsets = self._offsets()
         kept = {tp: offset for tp, offset in offsets.items() if is_kept(tp)}
         if len(kept) < len(offsets):
             self.write(kept)
@@ -112,12 +116,12 @@ class OffsetCheckpoint:
         Raises:
             KafkaStorageError: the file could not be written; the old one stays.
         """
-        if offsets == self._written:  # the rule in an idle broker, every few seconds
+        if offsets == self._known and not self._is_in_doubt:  # the rule in an idle broker, every few seconds
             return
         lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
-        self._written = self._read_before = None  # a write that fails may have replaced the file all the same
+        self._is_in_doubt = True
         self._files.write_atomic(self._path, encode_lines(lines))
-        self._written = dict(offsets)
+        self._known, self._is_in_doubt = dict(offsets), False
 
 
 def parse_entry(line: str, path: str) -> tuple[TopicPartition, int]:

@@ -29,6 +29,7 @@ from splashdam.storage.files.log_file import (
     LogFile,
     check_size,
     storage_errors,
+    symbolic_link_error,
 )
 
 T = TypeVar("T")
@@ -71,7 +72,7 @@ class Files(Protocol):
         ...
 
     def size_bytes(self, path: str) -> int | None:
-        """Return the file's length, None if it does not exist."""
+        """Return the file's length, None if it does not exist; raise if it is a link or no regular file."""
         ...
 
     def modified_ms(self, path: str) -> int | None:
@@ -242,7 +243,7 @@ class DiskFiles:
 
     def size_bytes(self, path: str) -> int | None:
         found = _stat(path)
-        return None if found is None else found.st_size
+        return None if found is None else _checked_size(found, path)
 
     def modified_ms(self, path: str) -> int | None:
         found = _stat(path)
@@ -348,20 +349,25 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_EXCL, 0o600)
 
 
-def _size_bytes(descriptor: int, path: str) -> int:
-    """Return the length of a file; raise KafkaStorageError if it is a directory, a pipe or a device."""
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        raise KafkaStorageError(f"{path} is not a regular file")
-    return found.st_size
-
-
 def _stat(path: str) -> os.stat_result | None:
     with storage_errors("look at", path):
         try:
-            return os.stat(path)
+            return os.lstat(path)
         except FileNotFoundError:
             return None
+
+
+def _size_bytes(descriptor: int, path: str) -> int:
+    return _checked_size(os.fstat(descriptor), path)
+
+
+def _checked_size(found: os.stat_result, path: str) -> int:
+    """Return the length of a file; raise KafkaStorageError if it is a link, a directory or a device."""
+    if stat.S_ISLNK(found.st_mode):
+        raise symbolic_link_error(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise KafkaStorageError(f"{path} is not a regular file")
+    return found.st_size
 
 
 def _read_fully(descriptor: int, position: int, count: int) -> bytes:

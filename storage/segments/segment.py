@@ -164,18 +164,20 @@ class LogSegment:
         """Whether the next batch needs a new segment, for size, age, a full index or its relative offset."""
         # Not ``size_bytes``, which would be one call more for every batch.
         size = self._closed_size if self._log is None else self._log.end
-        if size > self._settings.segment_bytes - size_bytes and size > 0:
-            return True
         if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
+        if not size:
+            return False
+        if size > self._settings.segment_bytes - size_bytes:
+            return True
         if self.offset_index.is_full or self.time_index.is_full:
-            return size > 0
+            return True
         # Kafka's rule: an old log that is copied at once rolls where its original did.
         if self._first_timestamp is not None and self._first_timestamp >= 0:
             age_ms = max_timestamp - self._first_timestamp
         else:
             age_ms = now_ms - self._created_ms
-        return size > 0 and age_ms > self._roll_after_ms
+        return age_ms > self._roll_after_ms
 
     def append(
         self, buffers: Sequence[Buffer], base_offset: int, last_offset: int, max_timestamp: int

@@ -12,6 +12,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from splashdam.embedded_broker.serving.receiving import (
     POLLED_READS,
@@ -203,6 +204,25 @@ async def test_others_have_their_turn(tcp: tuple[trio.SocketStream, trio.SocketS
         nursery.cancel_scope.cancel()
     assert polling.turns >= 5
     assert others >= 2
+
+
+@pytest.mark.parametrize("way", ["of its task", "polled", "of the selector"])
+async def test_each_read_has_its_time(
+    tcp: tuple[trio.SocketStream, trio.SocketStream], mock_clock: MockClock, way: str
+) -> None:
+    """By it a connection is idle, and a client alone."""
+    client, server = tcp
+    receiver = FrameReceiver(server, 1000, EagerPolling() if way == "polled" else never_polling())
+    for number in range(3):
+        mock_clock.jump(5)
+        assert os.write(client.socket.fileno(), framed(b"request")) > 0
+        if way == "of the selector":
+            await trio.lowlevel.wait_readable(server.socket)
+            assert receiver.read_now()
+            assert receiver.next_frame() == b"request"
+        else:
+            assert await received(receiver) == [b"request"]
+        assert receiver.read_at == trio.current_time(), number
 
 
 async def test_slow_clients_are_not_polled(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:

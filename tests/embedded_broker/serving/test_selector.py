@@ -24,6 +24,7 @@ from support.broker.broker_talk import (
     records_of,
 )
 from support.broker.loop_watch import Passes
+from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.execution import turns
@@ -316,8 +317,12 @@ async def test_a_client_is_served_by_its_task_where_no_descriptor_is_left(
 async def test_a_client_that_is_alone_is_not_in_the_selector(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of its requests woke the selector, too. Once others send again, it is back."""
+    """Each of its requests woke the selector, too. Once it may not be polled, it is back."""
     talk = await waiting_in_selector(broker)
+    (key,) = broker.selector._keys.values()
+    for _ in range(3):  # others send, too
+        assert (await produce(talk, "t", ONE)).error_code == 0
+        assert list(broker.selector._keys.values()) == [key]
     granted = receiving.POLLED_READS
     monkeypatch.setattr(receiving.BusyPolling, "reads_granted", lambda *_: granted)
     for _ in range(3):
@@ -332,6 +337,46 @@ async def test_a_client_that_is_alone_is_not_in_the_selector(
             await trio.lowlevel.checkpoint()
     assert (await produce(talk, "t", ONE)).error_code == 0
     await talk.stream.aclose()
+
+
+async def test_the_end_of_a_client_that_was_alone_is_seen(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes with the request after which the socket is in the epoll again."""
+    talk = await waiting_in_selector(broker)
+    granted = receiving.POLLED_READS
+    monkeypatch.setattr(receiving.BusyPolling, "reads_granted", lambda *_: granted)
+    for _ in range(3):
+        await produce(talk, "t", ONE)
+    assert not broker.selector._keys
+    granted = 0
+    for _ in range(receiving.POLLED_READS):
+        await produce(talk, "t", ONE)
+    await talk.send(produce_request("t", ONE), 9)
+    assert isinstance(talk.stream, trio.SocketStream)
+    talk.stream.socket.shutdown(socket.SHUT_WR)
+    assert (await talk.answer()).responses[0].partition_responses[0].error_code == 0
+    assert await talk.is_closed()
+    await talk.stream.aclose()
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+async def test_a_client_that_sends_is_not_idle(
+    monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock, is_alone: bool
+) -> None:
+    """Longer than ``connections.max.idle.ms``, by its own task and in the selector."""
+    async with open_broker("data", files=MemoryFiles(), connections_max_idle_ms=10_000) as broker:
+        broker.topics.create("t")
+        talk = await waiting_in_selector(broker)
+        if is_alone:
+            monkeypatch.setattr(receiving.BusyPolling, "reads_granted", lambda *_: 1)
+        for _ in range(5):
+            mock_clock.jump(4)
+            assert (await produce(talk, "t", ONE)).error_code == 0
+        assert bool(broker.selector._keys) != is_alone
+        mock_clock.jump(11)
+        assert await talk.is_closed()
+        await talk.stream.aclose()
 
 
 async def test_a_descriptor_that_another_client_has_by_now_stays_watched(broker: Broker) -> None:

@@ -67,14 +67,39 @@ def test_after_a_failed_write_a_checkpoint_is_read_again() -> None:
     here, gone, late = (TopicPartition(name, 0) for name in "abc")
     checkpoint = OffsetCheckpoint(files, "/c")
     checkpoint.write({here: 5, gone: 6})
-    checkpoint = OffsetCheckpoint(files, "/c")
-    checkpoint.read()
     files.inject(Fault(errno.EIO))
     with pytest.raises(KafkaStorageError):
         checkpoint.write({here: 7, gone: 6, late: 8})
     OffsetCheckpoint(files, "/c").write({here: 7, gone: 6, late: 8})  # as if it had replaced the file
     checkpoint.keep_only({here, late})
     assert OffsetCheckpoint(files, "/c").read() == {here: 7, late: 8}
+
+
+@pytest.mark.parametrize("looks_first", [True, False])
+def test_offsets_that_a_failed_write_left_were_taken_for_durable(
+    monkeypatch: pytest.MonkeyPatch, looks_first: bool
+) -> None:
+    """An equal write was left out, and a power cut brought the old file back."""
+    files, here = MemoryFiles(), TopicPartition("a", 0)
+    checkpoint = OffsetCheckpoint(files, "/c")
+    checkpoint.write({here: 5})
+    files.inject(Fault(errno.EIO))
+    with pytest.raises(KafkaStorageError):
+        checkpoint.write({here: 7})
+    if looks_first:
+        checkpoint.keep_only({here})
+        assert checkpoint.read() == {here: 5}
+    written: list[str] = []
+    write_atomic = MemoryFiles.write_atomic
+
+    def noted(self: MemoryFiles, path: str, data: bytes, **options: bool) -> None:
+        written.append(path)
+        write_atomic(self, path, data, **options)
+
+    monkeypatch.setattr(MemoryFiles, "write_atomic", noted)
+    for _ in range(2):
+        checkpoint.write({here: 5})
+    assert written == ["/c"]
 
 
 @pytest.mark.parametrize("count", ["²", "9" * 5000], ids=["superscript", "long"])

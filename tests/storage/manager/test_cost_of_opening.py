@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from support.running.alone import files_open_below
 from support.running.patches import perhaps
 from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, values_of
 
+from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.storage.directories.identity import remove_half_written
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.files.memory import MemoryFiles, MemoryLogFile
@@ -76,18 +79,32 @@ def test_after_a_crash_flushed_segments_are_not_read(
 
 
 def test_an_empty_log_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its length says all; most of ten thousand new partitions are empty."""
+    """Its length says all, and each file is looked at once; most of ten thousand new partitions are empty."""
     directory = str(tmp_path / "t-0")
     open_log(DiskFiles(), directory).close()
     done: Counter[str] = Counter()
-    opening = perhaps(
-        _counting(DiskFiles.open_log, "open_log", done), because="that it is not called is what counts"
-    )
-    monkeypatch.setattr(DiskFiles, "open_log", opening)
+    for name in ("open_log", "size_bytes"):
+        counting = _counting(getattr(DiskFiles, name), name, done)
+        monkeypatch.setattr(DiskFiles, name, perhaps(counting, because="the number of calls is what counts"))
     log = open_log(DiskFiles(), directory, clean=True)
-    assert not done
+    assert done == {"size_bytes": 4}
     assert log.log_end_offset == 0
     log.close()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "dangling"])
+def test_an_empty_log_that_is_no_file_is_refused_at_the_start(tmp_path: Path, kind: str) -> None:
+    """Since it is not opened there, the first append met it."""
+    directory = tmp_path / "t-0"
+    open_log(DiskFiles(), str(directory)).close()
+    path = directory / f"{0:020d}.log"
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(os.devnull if kind == "link" else tmp_path / "nothing")
+    with pytest.raises(KafkaStorageError, match=r"\.log is (not a regular file|a symbolic link)"):
+        open_log(DiskFiles(), str(directory), clean=True)
 
 
 @pytest.mark.parametrize("is_on", [True, False])
@@ -117,6 +134,37 @@ def test_the_collector_rests_during_a_start_after_a_clean_end(
         assert (seen, gc.isenabled()) == ([is_on and not is_clean], is_on)
     finally:
         (gc.enable if was_on else gc.disable)()
+
+
+def test_one_directory_that_was_not_closed_keeps_the_collector_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two, the recovery of one may take minutes."""
+    files, called = MemoryFiles(), []
+    for name in ("disable", "enable"):
+        monkeypatch.setattr(gc, name, partial(called.append, name))
+    for is_clean in (True, False):
+        LogManager.open(files, "/a", log_dirs=["/a", "/b"], now_ms=NOW_MS).close()
+        called.clear()
+        if not is_clean:
+            files.unlink("/b/.kafka_cleanshutdown")
+        LogManager.open(files, "/a", log_dirs=["/a", "/b"], now_ms=NOW_MS).close()
+        assert ("disable" in called) == is_clean
+
+
+def test_a_start_that_failed_left_the_collector_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process goes on, perhaps with another directory."""
+    files, called = MemoryFiles(), []
+    LogManager.open(files, "/data", now_ms=NOW_MS).close()
+
+    def refuse(*_: object) -> None:
+        raise KafkaStorageError("no")
+
+    monkeypatch.setattr(LogManager, "_open_logs", refuse)
+    for name in ("disable", "enable"):
+        monkeypatch.setattr(gc, name, partial(called.append, name))
+    monkeypatch.setattr(gc, "isenabled", lambda: True)
+    with pytest.raises(KafkaStorageError):
+        LogManager.open(files, "/data", now_ms=NOW_MS)
+    assert called == ["disable", "enable"]
 
 
 def test_an_index_that_is_missing_costs_its_segment_alone(bytes_read: Counter[str]) -> None:
