@@ -207,6 +207,19 @@ class Connection:
             if not data:
                 raise trio.BrokenResourceError("the broker closed it")
             self._take(data)
+            await self._let_others_ask()
+
+    async def _let_others_ask(self) -> None:
+        """Let a task that has got its answer send its next request before the connection listens again.
+
+        To listen takes a system call and ten of trio's functions: half as long as a small request. The broker
+        works meanwhile if the request is written first.
+        """
+        # Its turn is in the next pass of the loop, before or behind ours.
+        for _ in range(2):
+            if self._in_flight.queue:
+                return
+            await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _take(self, data: Buffer) -> None:
         self._traffic.response_bytes += len(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -74,6 +75,33 @@ async def test_requests_are_pipelined(autojump_clock: MockClock) -> None:
         assert [(await each.wait()).host for each in waiting] == list("01234")
         assert connection.in_flight == 0
         assert connection.can_send
+
+
+async def test_the_connection_listened_before_the_next_request_was_sent(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker had nothing to do meanwhile. Only where no request follows is there none in flight."""
+    in_flight: list[int] = []
+    async with connected(autojump_clock) as (connection, broker), trio.open_nursery() as nursery:
+        receive = connection._receive
+
+        def noted(most_bytes: int) -> Awaitable[bytes | bytearray]:
+            in_flight.append(connection.in_flight)
+            return receive(most_bytes)
+
+        monkeypatch.setattr(connection, "_receive", noted)
+
+        async def ask_one_by_one() -> None:
+            for number in range(20):
+                answered = trio.Event()
+                connection.submit_now(ask(str(number)), 2, lambda _, answered=answered: answered.set())
+                await answered.wait()
+
+        nursery.start_soon(ask_one_by_one)
+        for number in range(20):
+            assert await echo(broker) == str(number)
+        await wait_all_tasks_blocked()
+    assert in_flight == [1] * 19 + [0]
 
 
 async def test_the_limit_in_flight_holds_back(autojump_clock: MockClock) -> None:
