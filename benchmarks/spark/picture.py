@@ -14,7 +14,7 @@ from picture import group
 from spark.scenarios import SCENARIOS
 from splashdam.cli.measuring.figures import Results
 
-HEADING = "Topics as DataFrames: splashdam beside Spark's own Kafka connector, same broker, same session"
+HEADING = "Topics as DataFrames: splashdam beside Spark's own Kafka connector"
 
 
 def draw(document: Mapping[str, Any]) -> str:
