@@ -39,7 +39,14 @@ from splashdam.net.connection.negotiation import (
     highest_common,
     offered_versions,
 )
-from splashdam.net.connection.streams import EagerReader, receiver, rest_of, send_now, send_parts
+from splashdam.net.connection.streams import (
+    EagerReader,
+    received_now,
+    receiver,
+    rest_of,
+    send_now,
+    send_parts,
+)
 from splashdam.wire.fields import Versions
 from splashdam.wire.framing import FrameDecoder
 from splashdam.wire.header import encode_request
@@ -202,24 +209,31 @@ class Connection:
 
     async def _read(self) -> None:
         """Read in a loop: a cancel scope for each read would cost as much as handling a response."""
+        data: bytes | bytearray | None = None
         while self._state is ConnectionState.OPEN:
-            data = await self._receive(self._frames.wanted_bytes)
+            if data is None:
+                data = await self._receive(self._frames.wanted_bytes)
             if not data:
                 raise trio.BrokenResourceError("the broker closed it")
             self._take(data)
-            await self._let_others_ask()
+            data = None if self._in_flight.queue else await self._after_last_answer()
 
-    async def _let_others_ask(self) -> None:
+    async def _after_last_answer(self) -> bytes | None:
         """Let a task that has got its answer send its next request before the connection listens again.
 
-        To listen takes a system call and ten of trio's functions: half as long as a small request. The broker
-        works meanwhile if the request is written first.
+        To listen takes a system call and ten of trio's functions, in half the time of a small request. The
+        broker works meanwhile if the request is written first.
+
+        Returns:
+            what has come meanwhile, empty at the end of the stream; None if nothing is there.
         """
-        # Its turn is in the next pass of the loop, before or behind ours.
+        # The task runs in the next pass of the loop, before or after this one.
         for _ in range(2):
+            await trio.lowlevel.checkpoint()
             if self._in_flight.queue:
-                return
-            await trio.lowlevel.cancel_shielded_checkpoint()
+                # In a busy loop the answer is here already, and to listen would take one pass more.
+                return received_now(self._stream, self._frames.wanted_bytes)
+        return None
 
     def _take(self, data: Buffer) -> None:
         self._traffic.response_bytes += len(data)

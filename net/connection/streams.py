@@ -246,6 +246,16 @@ def receiver(stream: trio.abc.ReceiveStream) -> Receive:
     return stream.receive_some
 
 
+def received_now(stream: trio.abc.ReceiveStream, most_bytes: int) -> bytes | None:
+    """Return what a socket has, empty at its end; None if it has nothing, is broken, or is no socket."""
+    if not isinstance(stream, trio.SocketStream):
+        return None
+    try:
+        return os.read(stream.socket.fileno(), most_bytes)
+    except OSError:  # the next wait for it meets the error
+        return None
+
+
 async def _receive_when_readable(stream: trio.SocketStream, most_bytes: int) -> bytes:
     """Wait, then read. trio reads first: a wasted system call if everything was read just before."""
     socket = stream.socket

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import trio
+from support.broker.loop_watch import Passes
 from support.clients.scripted_broker import ScriptedBroker, connected
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -14,6 +16,7 @@ from splashdam.model.broker_errors import NetworkExceptionError, RequestTimedOut
 from splashdam.model.errors import IllegalStateError, ProtocolError
 from splashdam.net.connection.connection import Connection
 from splashdam.net.connection.in_flight import PendingResponse
+from splashdam.net.connection.streams import received_now
 from splashdam.net.memory import memory_stream_pair
 from splashdam.testing.clock import VirtualClock
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -80,7 +83,7 @@ async def test_requests_are_pipelined(autojump_clock: MockClock) -> None:
 async def test_the_connection_listened_before_the_next_request_was_sent(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker had nothing to do meanwhile. Only where no request follows is there none in flight."""
+    """The broker had nothing to do meanwhile. Now a request is in flight then, unless it was the last one."""
     in_flight: list[int] = []
     async with connected(autojump_clock) as (connection, broker), trio.open_nursery() as nursery:
         receive = connection._receive
@@ -102,6 +105,43 @@ async def test_the_connection_listened_before_the_next_request_was_sent(
             assert await echo(broker) == str(number)
         await wait_all_tasks_blocked()
     assert in_flight == [1] * 19 + [0]
+
+
+async def test_a_connection_without_further_requests_listens_after_two_passes(
+    autojump_clock: MockClock,
+) -> None:
+    """And with other requests in flight at once."""
+    async with connected(autojump_clock) as (connection, broker):
+        passes = Passes()
+        trio.lowlevel.add_instrument(passes)
+        assert await connection._after_last_answer() is None
+        trio.lowlevel.remove_instrument(passes)
+        assert passes.count == 2
+        waiting = [await connection.submit(ask(str(number)), 2) for number in range(2)]
+        await wait_all_tasks_blocked()
+        with patch.object(connection, "_after_last_answer", wraps=connection._after_last_answer) as called:
+            for number, pending in enumerate(waiting):
+                await echo(broker)
+                await pending.wait()
+                assert called.call_count == number
+
+
+async def test_an_answer_that_has_come_meanwhile_is_read_at_once(autojump_clock: MockClock) -> None:
+    """In a loop with other tasks to listen for it first took another pass."""
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener, await trio.open_tcp_stream(*listener.socket.getsockname()[:2]) as ours:
+        async with await listener.accept() as theirs:
+            assert received_now(ours, 10) is None
+            await theirs.send_all(b"here")
+            await trio.lowlevel.wait_readable(ours.socket)
+            assert received_now(ours, 3) == b"her"
+            assert received_now(ours, 10) == b"e"
+            await theirs.aclose()
+            await trio.lowlevel.wait_readable(ours.socket)
+            assert received_now(ours, 10) == b""
+        await ours.aclose()
+        assert received_now(ours, 10) is None
+    assert received_now(memory_stream_pair()[0], 10) is None
 
 
 async def test_the_limit_in_flight_holds_back(autojump_clock: MockClock) -> None:
