@@ -221,8 +221,8 @@ class Connection:
     async def _after_last_answer(self) -> bytes | None:
         """Let a task that has got its answer send its next request before the connection listens again.
 
-        To listen takes a system call and ten of trio's functions, in half the time of a small request. The
-        broker works meanwhile if the request is written first.
+        To listen takes a system call and ten of trio's functions. If the request is written first, the broker
+        works meanwhile.
 
         Returns:
             what has come meanwhile, empty at the end of the stream; None if nothing is there.
