@@ -113,7 +113,8 @@ class Outbox:
             return True
         if not self._is_small or self._socket is None:
             return False
-        # All are in memory, since they are small; ``cast`` would be a call for each answer.
+        # Only slices of files are no buffers, and with one `_is_small` is false. ``cast`` would be a call for
+        # each answer, so the types are ignored here.
         data: Buffer = parts[0] if len(parts) == 1 else b"".join(parts)  # type: ignore[arg-type, assignment]
         sent = self._write(data)
         parts.clear()
