@@ -13,11 +13,11 @@ from splashdam.model.options import nearest_name
 DEFAULT_PORT = 9092
 
 _FORM = "HOST:PORT[,HOST:PORT]"
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._\-\x80-\U0010ffff]")
-"""Characters that no host name has.
+_NOT_IN_A_NAME = re.compile(r"[\x00-,/:-@\[-^`{-\x7f]")
+"""Characters that no host name has: those of ASCII but letters, digits, ``-``, ``.`` and ``_``.
 
 Underscores are allowed, because Docker's names have them. Letters of other scripts are allowed, because such
-names are looked up in ASCII.
+names are looked up in ASCII. A set without those letters compiles in a tenth of the time of its complement.
 """
 
 

@@ -218,7 +218,7 @@ _DROP_IN = {"section": "As kafka-python has them"}
 """Sections of docs/reference/options.md; all others are about sending."""
 
 
-@attrs.frozen(kw_only=True, eq=False)  # without __eq__ and __hash__, which nothing uses and take import time
+@attrs.frozen(kw_only=True, eq=False, repr=False)  # unused methods would cost import time
 class ProducerSettings(SecuritySettings):
     """The options of ``KafkaProducer`` and ``AsyncKafkaProducer``. Times in ms, sizes in bytes."""
 

@@ -34,6 +34,16 @@ def test_addresses(servers: str | list[str], expected: list[tuple[str, int]]) ->
     assert parse_bootstrap_servers(servers) == expected
 
 
+@pytest.mark.parametrize("letter", [*map(chr, range(0x80)), "\x80", "ü", "ー", "\U0010ffff"])
+def test_characters_of_a_host_name(letter: str) -> None:
+    """Letters, digits, dots, hyphens and underscores of ASCII, and whatever other scripts have."""
+    if letter.isalnum() or letter in "._-" or not letter.isascii():
+        assert parse_bootstrap_servers([f"a{letter}b:1"]) == [(f"a{letter}b", 1)]
+    else:
+        with pytest.raises(KafkaConfigurationError, match=r"bootstrap_servers="):
+            parse_bootstrap_servers([f"a{letter}b:1"])
+
+
 @pytest.mark.parametrize(
     ("servers", "reason"),
     [

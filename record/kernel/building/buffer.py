@@ -12,7 +12,7 @@ from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import Buffer, HeaderPairs
 from splashdam.record.checksum import crc32c
 from splashdam.record.kernel.building.headers import NO_HEADERS, as_bytes, encode_headers
-from splashdam.record.kernel.building.varint import ENCODED, TABLE_SIZE, encode_varint, size_of_varint
+from splashdam.record.kernel.building.varint import encode_varint, size_of_varint
 
 HEADER_BYTES = 61
 CRC_FROM = 21  # batch.CRC_FROM
@@ -23,6 +23,24 @@ RECORD_OVERHEAD_BYTES = 21
 _FITS_ONE_BYTE = 64  # varints below this
 _NULL = b"\x01"
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+def _make_encoded() -> tuple[bytes, ...]:
+    """Make the table in a fraction of the time that encoding its 8,192 numbers one by one would take."""
+    lows = bytes(range(0x80, 0x100, 2)) * 127
+    highs = b"".join(bytes([high]) * 64 for high in range(1, 128))
+    pairs = bytearray(2 * len(lows))
+    pairs[0::2], pairs[1::2] = lows, highs
+    ones, twos = bytes(range(0, 0x80, 2)), bytes(pairs)
+    return tuple(
+        [ones[at : at + 1] for at in range(len(ones))] + [twos[at : at + 2] for at in range(0, len(twos), 2)]
+    )
+
+
+_ENCODED = _make_encoded()
+"""The encodings of 0, 1, 2, … up to two bytes: nearly every length and delta of a batch."""
+
+_TABLE_SIZE = len(_ENCODED)
 
 
 class BatchBuffer:
@@ -97,24 +115,24 @@ class BatchBuffer:
             if type(key) is not bytes:
                 key = as_bytes(key, "key")
             size = len(key)
-            key_head = ENCODED[size] if size < TABLE_SIZE else encode_varint(size)
+            key_head = _ENCODED[size] if size < _TABLE_SIZE else encode_varint(size)
         if value is None:
             value_head, value = _NULL, b""
         else:
             if type(value) is not bytes:
                 value = as_bytes(value, "value")
             size = len(value)
-            value_head = ENCODED[size] if size < TABLE_SIZE else encode_varint(size)
+            value_head = _ENCODED[size] if size < _TABLE_SIZE else encode_varint(size)
         encoded_headers = NO_HEADERS if headers is None else encode_headers(headers)
 
         count = self.record_count
         delta = timestamp_ms - self.base_timestamp_ms if count else 0
-        delta_part = ENCODED[delta] if 0 <= delta < TABLE_SIZE else encode_varint(delta)
-        index_part = ENCODED[count] if count < TABLE_SIZE else encode_varint(count)
+        delta_part = _ENCODED[delta] if 0 <= delta < _TABLE_SIZE else encode_varint(delta)
+        index_part = _ENCODED[count] if count < _TABLE_SIZE else encode_varint(count)
         # Complete before the buffer is touched: a part that cannot be encoded leaves no trace.
         body = b"".join((b"\x00", delta_part, index_part, key_head, key, value_head, value, encoded_headers))
         size = len(body)
-        length = ENCODED[size] if size < TABLE_SIZE else encode_varint(size)
+        length = _ENCODED[size] if size < _TABLE_SIZE else encode_varint(size)
         start = self.size_bytes
         middle = start + len(length)
         end = middle + size
@@ -139,7 +157,7 @@ class BatchBuffer:
         end = start + size_bytes
         if end > self.capacity_bytes:
             return -1
-        number_part = ENCODED[number] if number < TABLE_SIZE else encode_varint(number)
+        number_part = _ENCODED[number] if number < _TABLE_SIZE else encode_varint(number)
         write(self._memory, start, front, number_part, back, value)
         self.size_bytes = end
         self.record_count = number + 1

@@ -30,21 +30,3 @@ def encode_varint(value: int) -> bytes:
 def size_of_varint(value: int) -> int:
     """Return the encoded size of a value above 0."""
     return ((value << 1).bit_length() + 6) // 7
-
-
-def _encode_all() -> tuple[bytes, ...]:
-    """Make the table in a fraction of the time that encoding its 8,192 numbers one by one would take."""
-    lows = bytes(range(0x80, 0x100, 2)) * 127
-    highs = b"".join(bytes([high]) * 64 for high in range(1, 128))
-    pairs = bytearray(2 * len(lows))
-    pairs[0::2], pairs[1::2] = lows, highs
-    ones, twos = bytes(range(0, 0x80, 2)), bytes(pairs)
-    return tuple(
-        [ones[at : at + 1] for at in range(len(ones))] + [twos[at : at + 2] for at in range(0, len(twos), 2)]
-    )
-
-
-ENCODED = _encode_all()
-"""The encodings of 0, 1, 2, … up to two bytes: nearly every length and delta of a batch."""
-
-TABLE_SIZE = len(ENCODED)
