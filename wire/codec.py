@@ -333,6 +333,25 @@ def compile_decoder(cls: type[Struct], version: int, flexible: bool, *, traced: 
     return writer.compile("decode", parameters, cls.__name__)
 
 
+def _field_decoder(field: Field, version: int) -> Callable[[object, memoryview, int, int], int]:
+    """Decode one tagged field, ``(owner, buf, pos, end) -> end position``, compiled on first use.
+
+    A response seldom has its tagged fields, and with them in line its decoder would be several times as long
+    to compile, which each start of a client waits for.
+    """
+    compiled: list[Callable[[object, memoryview, int, int], int]] = []
+
+    def decode_field(owner: object, buf: memoryview, pos: int, end: int) -> int:
+        if not compiled:
+            writer = _DecoderWriter(version, True, False, False)
+            writer.field(field, 0)
+            writer.line("return pos")
+            compiled.append(writer.compile("decode", "o0, buf, pos, end", field.name))
+        return compiled[0](owner, buf, pos, end)
+
+    return decode_field
+
+
 class _DecoderWriter(Source):
     """Writes statements that read from ``buf`` at ``pos``; variable names end in the nesting depth."""
 
@@ -350,6 +369,7 @@ class _DecoderWriter(Source):
             refuse_string=primitives.refuse_string,
             refuse_null=primitives.refuse_null,
             refuse_tag_size=primitives.refuse_tag_size,
+            skip_tagged_fields=primitives.skip_tagged_fields,
             unpack_from=struct.unpack_from,
             # Without ``__init__``, which would make every default before the decoder sets the field.
             new=object.__new__,
@@ -366,7 +386,7 @@ class _DecoderWriter(Source):
             if len(run) > 1:
                 self._fixed_run(run, depth)
             else:
-                self._field(run[0], depth)
+                self.field(run[0], depth)
         if self.flexible:
             self._tagged_section(tagged(cls.FIELDS, self.version), depth)
 
@@ -385,7 +405,8 @@ class _DecoderWriter(Source):
         self.line(f"{targets}= {unpack}(buf, pos)")
         self.line(f"pos += {layout.size}")
 
-    def _field(self, field: Field, depth: int) -> None:
+    def field(self, field: Field, depth: int) -> None:
+        """Write code that reads one field into its attribute of ``o<depth>``."""
         self.trace(2 * depth, repr(field.name), "pos")
         target, kind = f"o{depth}.{field.name}", field.type
         nullable = self.version in field.nullable
@@ -488,7 +509,10 @@ class _DecoderWriter(Source):
             if self.is_request:
                 self.line("left_tags -= n")
                 self.line("if left_tags < 0: refuse_request_tags()")
-            self._tagged_fields(fields, depth)
+            if fields or self.traced:
+                self._tagged_fields(fields, depth)
+            else:
+                self.line("pos = skip_tagged_fields(buf, pos, end, n)")
 
     def _tagged_fields(self, fields: list[Field], depth: int) -> None:
         with self.block("for _ in range(n):"):
@@ -501,7 +525,11 @@ class _DecoderWriter(Source):
             for field in fields:
                 with self.block(f"{keyword} t{depth} == {field.tag}:"):
                     self.line(f"start{depth} = pos")
-                    self._field(field, depth)
+                    if self.traced or self.is_request:  # they count, in variables of the function
+                        self.field(field, depth)
+                    else:
+                        seldom = self.constant(_field_decoder(field, self.version), "S")
+                        self.line(f"pos = {seldom}(o{depth}, buf, pos, end)")
                     self.line(
                         f"if pos != stop{depth}: "
                         f"refuse_tag_size(pos - start{depth}, stop{depth} - start{depth})"

@@ -73,6 +73,17 @@ def read_uvarint(data: memoryview, position: int) -> tuple[int, int]:
     return value, position
 
 
+def skip_tagged_fields(data: memoryview, position: int, end: int, count: int) -> int:
+    """Return the position after ``count`` tagged fields that are not declared."""
+    for _ in range(count):
+        _tag, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        if size > end - position:
+            refuse_length(size, end - position)
+        position += size
+    return position
+
+
 def add_records(out: list[Any], parts: list[Part], records: Part) -> None:
     """Add record batches: small ones to ``out``, large ones and file slices as parts of their own."""
     in_memory = isinstance(records, bytes | bytearray | memoryview)
