@@ -47,6 +47,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 NO_TIMESTAMP = -1
 _NOTHING = BytesSlice(b"")
 _ASSIGNED = struct.Struct(">qii")  # baseOffset, batchLength, partitionLeaderEpoch: what a leader assigns
+_NEW = tuple.__new__  # a frame less than the class of a named tuple, for every batch
 _logger = logging.getLogger(__name__)
 
 
@@ -656,7 +657,7 @@ class Log:
         else:
             self.replication.advance()
         appended_ms = now_ms if self.settings.uses_log_append_time else NO_TIMESTAMP
-        return AppendResult(base_offset, last_offset, appended_ms, self.log_start_offset, False)
+        return _NEW(AppendResult, (base_offset, last_offset, appended_ms, self.log_start_offset, False))
 
     def _duplicate(self, earlier: RememberedBatch) -> AppendResult:
         return AppendResult(

@@ -116,7 +116,7 @@ class ClientConnection:
         self._mute_ms = 0
         self._idle_seconds = broker.settings.limits.connections_max_idle_ms / 1000
         self._scope = trio.CancelScope()
-        self._progress_at = float("-inf")
+        self._renew_at = float("-inf")
         max_bytes = broker.settings.limits.socket_request_max_bytes
         if session is not None:
             max_bytes = broker.settings.security.sasl_server_max_receive_size
@@ -257,7 +257,7 @@ class ClientConnection:
             elif not self._answer_fast(frame):  # most are answered so, without a coroutine for each
                 await self._answer_by_handler(frame)
             turns.left -= 1 + len(frame) // _TURN_BYTES
-            if self._outbox.is_full:
+            if frames and self._outbox.is_full:  # all are sent once the last is answered
                 await self._outbox.flush()
 
     async def _answer(self, frame: memoryview) -> None:
@@ -505,8 +505,8 @@ class ClientConnection:
 
     def _progressed_at(self, now: float) -> None:
         """Move the idle deadline, but not each time: that costs more than this check."""
-        if now - self._progress_at >= min(_RENEW_SECONDS, self._idle_seconds / 10):
-            self._progress_at = now
+        if now >= self._renew_at:
+            self._renew_at = now + min(_RENEW_SECONDS, self._idle_seconds / 10)
             self._scope.deadline = now + self._idle_seconds
 
 
