@@ -216,15 +216,15 @@ class EagerReader:
     """Reads a response that arrives within microseconds, from a peer that usually responds that fast.
 
     Args:
-        stream: from anything but a socket it reads nothing.
+        stream: only from a socket, or a TLS stream over one, it reads anything.
     """
 
     def __init__(self, stream: trio.abc.ReceiveStream) -> None:
-        self._socket = stream.socket if isinstance(stream, trio.SocketStream) else None
+        self._socket, self._decrypt = _socket_below(stream)
         self._into = memoryview(bytearray(_EAGER_READ_BYTES if self._socket is not None else 0))
         self._eagerness = Eagerness()
 
-    def read(self) -> memoryview:
+    def read(self) -> Buffer:
         """Poll for up to `PATIENCE_US`, blocking the loop; return the bytes, valid until the next call.
 
         The result is empty if nothing came, and at an end or error of the stream: the next read meets those.
@@ -236,7 +236,8 @@ class EagerReader:
             except OSError:
                 pass
             self._eagerness.note(bool(count))
-        return self._into[: count or 0]
+        data = self._into[: count or 0]
+        return self._decrypt(data) if data and self._decrypt is not None else data
 
 
 def receiver(stream: trio.abc.ReceiveStream) -> Receive:
@@ -248,12 +249,23 @@ def receiver(stream: trio.abc.ReceiveStream) -> Receive:
 
 def received_now(stream: trio.abc.ReceiveStream, most_bytes: int) -> bytes | None:
     """Return what a socket has, empty at its end; None if it has nothing, is broken, or is no socket."""
-    if not isinstance(stream, trio.SocketStream):
+    below, decrypt = _socket_below(stream)
+    if below is None:
         return None
     try:
-        return os.read(stream.socket.fileno(), most_bytes)
+        data = os.read(below.fileno(), most_bytes)
     except OSError:  # the next wait for it meets the error
         return None
+    return data if decrypt is None or not data else decrypt(data) or None
+
+
+def _socket_below(
+    stream: trio.abc.ReceiveStream,
+) -> tuple[trio.socket.SocketType | None, Callable[[Buffer], bytes] | None]:
+    """Return the socket that a stream reads, if there is one, and what decrypts its bytes, if needed."""
+    if isinstance(stream, trio.SocketStream):
+        return stream.socket, None
+    return getattr(stream, "socket_below", None), getattr(stream, "decrypted", None)
 
 
 async def _receive_when_readable(stream: trio.SocketStream, most_bytes: int) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import Any, NoReturn, cast
 
 import trio
 
@@ -20,6 +22,7 @@ from splashdam.model.errors import (
 )
 from splashdam.model.values import Buffer
 from splashdam.net.connect import Connect, address_text
+from splashdam.net.connection.streams import receiver
 from splashdam.net.connection.wrong_listener import speaks_without_tls, stays_without_tls
 
 _CERTIFICATE = {
@@ -163,66 +166,221 @@ def _detail(error: ssl.SSLError) -> str:
 
 _JOINED_BYTES = 128 * 1024
 """Small parts are joined up to this size: each write costs TLS records of its own and a system call."""
+_AT_ONCE_BYTES = 64 * 1024
+"""As much is encrypted and written without a pass of the loop."""
+_READ_BYTES = 64 * 1024
 
 
 class TlsStream(trio.abc.Stream):
-    """A TLS stream, made by `TlsConnect` and `accept_tls`. The cause of its errors says why they happened.
+    """A TLS stream over another one. The cause of its errors says why they happened.
+
+    Python's ``ssl`` encrypts and decrypts in memory, and this class moves the bytes. So a small request is
+    written and its answer read in the same steps as on a plain socket, where trio's own stream takes locks
+    and passes of the loop. A close sends no closing alert and waits for none: Kafka's frames have lengths, so
+    a stream that was cut off is noticed without it.
 
     Args:
-        tls: the stream, after the handshake.
+        stream: below.
+        context: of this side.
         peer: name of the other end, for messages.
+        host: the name that a client asks for; None for the broker's side.
+
+    Attributes:
+        socket_below: of ``stream``, None if that is no socket.
+
+    Raises:
+        ValueError, TypeError, ssl.SSLError: TLS cannot ask for a host of this name.
     """
 
-    def __init__(self, tls: trio.SSLStream[trio.abc.Stream], peer: str) -> None:
-        self._tls = tls
+    def __init__(
+        self, stream: trio.abc.Stream, context: ssl.SSLContext, peer: str, *, host: str | None = None
+    ) -> None:
+        self.socket_below = stream.socket if isinstance(stream, trio.SocketStream) else None
+        self._stream = stream
+        self._receive = receiver(stream)
         self._peer = peer
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        name = None if host is None else _encoded(host)
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=host is None, server_hostname=name
+        )
+        self._sending = trio.Lock()  # a reader writes, too, when the peer asks for new keys
+        self._unsent = b""  # encrypted, and before what is in ``_outgoing``
+        self._is_ahead = False  # `send_now` has encrypted what `send_parts` gets next
+        self._is_broken = False
         self._reason: KafkaError | None = None
 
     @property
     def peer_subject(self) -> str | None:
         """Subject of the peer's certificate in the form of RFC 4514; None if it presented none."""
         certificate = self._tls.getpeercert()
-        return _distinguished_name(certificate["subject"]) if certificate else None
+        return _distinguished_name(cast("Any", certificate["subject"])) if certificate else None
 
-    async def send_all(self, data: Buffer) -> None:
+    async def shake_hands(self) -> None:
+        """Do the handshake. If it fails, the peer is told why, and the stream below is closed.
+
+        Raises:
+            KafkaError: as in `explained`.
+        """
         try:
-            await self._tls.send_all(data)
-        except trio.BrokenResourceError as error:
-            raise self._explained(error) from error
+            while not self._has_shaken_hands():
+                await self._flush()
+                await self._feed()
+            # A broker's session tickets go with its first answer: a client that has closed its end by now
+            # would answer them with a reset, and what it has sent would be lost.
+            if not self._tls.server_side or self._tls.version() != "TLSv1.3":
+                await self._flush()
+        except (ssl.SSLError, ssl.CertificateError, trio.BrokenResourceError) as error:
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await self._flush()  # OpenSSL's alert
+            await trio.aclose_forcefully(self._stream)
+            cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) else error
+            raise explained(cause or error, self._peer) from cause
+        except BaseException:
+            await trio.aclose_forcefully(self._stream)
+            raise
+
+    def _has_shaken_hands(self) -> bool:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+    def send_now(self, parts: Sequence[Buffer]) -> int:
+        """Send small parts if the socket takes them at once; see ``net.connection.streams.send_now``.
+
+        What is encrypted cannot be taken back. Where the socket takes only some of it, 0 is returned, and the
+        rest waits for `send_parts`, which the caller calls next and with the same parts.
+        """
+        size_bytes = sum(map(len, parts))
+        if self.socket_below is None or self._unsent or not 0 < size_bytes <= _AT_ONCE_BYTES:
+            return 0
+        try:
+            self._encrypt(b"".join(parts))
+        except trio.BrokenResourceError:  # `send_parts` raises it again
+            return 0
+        self._is_ahead = not self._is_flushed_now()
+        return 0 if self._is_ahead else size_bytes
 
     async def send_parts(self, parts: Sequence[Buffer]) -> None:
         """Send all parts, joining small ones; see ``net.connection.streams.send_parts``."""
+        if self._is_ahead:
+            self._is_ahead = False
+            await self.send_all(b"")
+            return
         for data in _joined(parts):
             await self.send_all(data)
 
+    async def send_all(self, data: Buffer) -> None:
+        """Encrypt and send; small data go without a pass of the loop if the socket takes them at once."""
+        if data:
+            self._encrypt(data)
+        if len(data) > _AT_ONCE_BYTES or not self._is_flushed_now():
+            try:
+                await self._flush()
+            except trio.BrokenResourceError as error:
+                self._fail(error.__cause__, str(error))
+
+    def _encrypt(self, data: Buffer) -> None:
+        if self._is_broken:
+            self._fail(None)
+        try:
+            self._tls.write(data)
+        except ssl.SSLError as error:
+            self._fail(error)
+
+    def _is_flushed_now(self) -> bool:
+        """Write as much as the socket takes at once; return whether nothing is left."""
+        if self.socket_below is None or self._sending.locked():
+            return False
+        self._unsent += self._outgoing.read()
+        try:
+            self._unsent = self._unsent[os.write(self.socket_below.fileno(), self._unsent) :]
+        except OSError:  # `_flush` meets it again
+            return False
+        return not self._unsent
+
+    async def _flush(self) -> None:
+        async with self._sending:
+            if self._is_broken:  # by the cancelled send that this one has waited for
+                raise trio.BrokenResourceError
+            while data := self._unsent + self._outgoing.read():
+                self._unsent = b""
+                try:
+                    await self._stream.send_all(data)
+                except trio.ClosedResourceError:
+                    raise
+                except BaseException:  # half a TLS record cannot be taken back
+                    self._is_broken = True
+                    raise
+
     async def wait_send_all_might_not_block(self) -> None:
-        await self._tls.wait_send_all_might_not_block()
+        await self._stream.wait_send_all_might_not_block()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Wait for bytes; empty means that the peer ended the stream."""
+        while (data := self._read(max_bytes or _READ_BYTES)) is None:
+            try:
+                if self._unsent or self._outgoing.pending:
+                    await self._flush()
+                await self._feed()
+            except trio.BrokenResourceError as error:
+                self._fail(error.__cause__, str(error))
+        return data
+
+    def decrypted(self, data: Buffer) -> bytes:
+        """Decrypt bytes that were read from ``socket_below``; an error is left to `receive_some`.
+
+        Returns:
+            what is complete; empty if nothing is.
+        """
+        self._incoming.write(data)
+        plain: list[bytes] = []
+        with suppress(trio.BrokenResourceError):
+            while piece := self._read(_READ_BYTES):
+                plain.append(piece)
+        return b"".join(plain)
+
+    def _read(self, most_bytes: int) -> bytes | None:
+        """Return decrypted bytes, empty at the end of the stream; None if more have to come first."""
+        if self._is_broken:
+            self._fail(None)
         try:
-            return bytes(await self._tls.receive_some(max_bytes))
-        except trio.BrokenResourceError as error:
-            raise self._explained(error) from error
+            return self._tls.read(most_bytes)
+        except ssl.SSLWantReadError:
+            return None
+        except ssl.SSLError as error:
+            if _is_end(error):
+                return b""
+            self._fail(error)
+
+    async def _feed(self) -> None:
+        """Wait for bytes from below."""
+        data = await self._receive(_READ_BYTES)
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
 
     async def aclose(self) -> None:
         """Close the stream and the one below it."""
-        await self._tls.aclose()
+        await self._stream.aclose()
 
-    def _explained(self, error: trio.BrokenResourceError) -> trio.BrokenResourceError:
-        """Make an error with a readable text; if the peer rejected us, its cause says so.
+    def _fail(self, cause: BaseException | None, text: str = "") -> NoReturn:
+        """Raise an error with a readable text; if the peer rejected us, its cause says so.
 
-        It is always a new error: one that is raised from itself would be its own cause. OpenSSL reports its
-        reason only once, so later errors repeat the first.
+        OpenSSL reports its reason only once, so later errors repeat the first.
         """
-        cause = error.__cause__
+        self._is_broken = True
         if cause is not None and self._reason is None:
             self._reason = explained(cause, self._peer, is_open=True)
-        if self._reason is None:
-            return trio.BrokenResourceError(str(error) or f"the connection to {self._peer} has failed before")
-        if isinstance(self._reason, AuthenticationError):
-            error.__cause__ = self._reason
-        return trio.BrokenResourceError(str(self._reason))
+        if self._reason is not None:
+            text = str(self._reason)
+        is_refused = isinstance(self._reason, AuthenticationError)
+        raise trio.BrokenResourceError(text or f"the connection to {self._peer} has failed before") from (
+            self._reason if is_refused else cause
+        )
 
 
 class TlsConnect:
@@ -257,15 +415,13 @@ class TlsConnect:
         stream = await self._connect(host, port)
         where = address_text(host, port)
         try:
-            # https_compatible: closing does not wait for the peer's closing alert. Kafka's frames have
-            # lengths, so a stream that was cut off is noticed without it.
-            tls = trio.SSLStream(stream, self.tls_context, server_hostname=host, https_compatible=True)
+            tls = TlsStream(stream, self.tls_context, where, host=host)
         except (ValueError, TypeError, ssl.SSLError) as error:  # a proxy may have known the name
             await trio.aclose_forcefully(stream)
             raise CannotConnectError(f"no TLS with {where}: the host name is invalid: {error}") from error
         with trio.move_on_after(self._timeout_ms / 1000):
             try:
-                await _shake_hands(tls, where)
+                await tls.shake_hands()
             except KafkaConnectionError as error:
                 if await speaks_without_tls(self._connect, host, port):
                     raise not_tls(where, "a broker answers there without TLS") from error
@@ -274,7 +430,7 @@ class TlsConnect:
                 if await stays_without_tls(self._connect, host, port):
                     raise
                 raise KafkaConnectionError(f"{message_of(error)}, which may be temporary") from error
-            return TlsStream(tls, where)
+            return tls
         await trio.aclose_forcefully(stream)
         raise KafkaConnectionError(f"no TLS with {where}: no answer within {self._timeout_ms:g} ms")
 
@@ -291,30 +447,18 @@ async def accept_tls(stream: trio.abc.Stream, context: ssl.SSLContext, peer: str
         SslAuthenticationError: the client is not trusted, or does not speak TLS.
         KafkaConnectionError: the client closed the connection.
     """
-    tls = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
-    await _shake_hands(tls, peer)
-    return TlsStream(tls, peer)
+    tls = TlsStream(stream, context, peer)
+    await tls.shake_hands()
+    return tls
 
 
-async def _shake_hands(tls: trio.SSLStream[trio.abc.Stream], peer: str) -> None:
-    try:
-        await tls.do_handshake()
-    except trio.BrokenResourceError as error:
-        await _send_alert(tls)
-        await trio.aclose_forcefully(tls.transport_stream)
-        raise explained(error.__cause__ or error, peer) from error.__cause__
-    except BaseException:
-        await trio.aclose_forcefully(tls.transport_stream)
-        raise
+def _encoded(host: str) -> bytes:
+    """Encode a host name as IDNA 2008 demands, as trio does for a name that is looked up."""
+    if host.isascii():
+        return host.encode()
+    import idna
 
-
-async def _send_alert(tls: trio.SSLStream[trio.abc.Stream]) -> None:
-    """Send OpenSSL's alert, which says what is wrong: trio drops it."""
-    outgoing = getattr(tls, "_outgoing", None)  # private; without it the peer only sees the connection close
-    alert = outgoing.read() if outgoing is not None else b""
-    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-        if alert:
-            await tls.transport_stream.send_all(alert)
+    return idna.encode(host, uts46=True)
 
 
 def _joined(parts: Sequence[Buffer]) -> Iterator[Buffer]:

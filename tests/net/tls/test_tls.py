@@ -261,8 +261,7 @@ async def test_a_client_that_is_not_trusted(pki: Pki, certificate: str | None) -
 async def test_a_stream_that_broke_before_is_no_error_without_end(pki: Pki) -> None:
     """Trio's second error has no cause, and it was raised from itself: the search for a cause never ended."""
     ours, theirs = memory_stream_pair()
-    tls = trio.SSLStream[trio.abc.Stream](ours, client(cafile=pki.cafile), server_hostname="localhost")
-    stream = TlsStream(tls, "localhost:9093")
+    stream = TlsStream(ours, client(cafile=pki.cafile), "localhost:9093", host="localhost")
     await theirs.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     errors = []
     for attempt in (stream.receive_some, stream.receive_some, lambda: stream.send_all(b"x")):
