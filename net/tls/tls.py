@@ -320,14 +320,17 @@ class TlsStream(trio.abc.Stream):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Wait for bytes; empty means that the peer ended the stream."""
-        while (data := self._read(max_bytes or _READ_BYTES)) is None:
+        while True:
+            waiting_bytes = self._outgoing.pending
+            if (data := self._read(max_bytes or _READ_BYTES)) is not None:
+                return data
             try:
-                if self._unsent or self._outgoing.pending:
+                # What waited before is a sender's, or a broker's session tickets: see `shake_hands`.
+                if self._outgoing.pending > waiting_bytes:
                     await self._flush()
                 await self._feed()
             except trio.BrokenResourceError as error:
                 self._fail(error.__cause__, str(error))
-        return data
 
     def decrypted(self, data: Buffer) -> bytes:
         """Decrypt bytes that were read from ``socket_below``; an error is left to `receive_some`.

@@ -134,6 +134,28 @@ async def test_an_answer_is_read_in_place(pki: Pki) -> None:
             assert await client.receive_some() == b"and the reader's task goes on"
 
 
+async def test_a_broker_that_only_reads_sends_no_session_tickets(pki: Pki) -> None:
+    """They went before the first request. A client that sends without answers (acks=0) and closes without
+    reading had them unread in its socket, so its system reset the connection and dropped what was on its way.
+    """
+    async with connected(pki) as (client, server, ours):
+        received: list[bytes] = []
+
+        async def receive() -> None:
+            received.append(await server.receive_some())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive)
+            await trio.testing.wait_all_tasks_blocked()
+            ours.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                ours.recv(1)
+            await client.send_all(b"request")
+        assert received == [b"request"]
+        await server.send_all(b"answer")
+        assert await client.receive_some() == b"answer"
+
+
 async def test_half_a_record_is_not_the_end(pki: Pki) -> None:
     """Empty would mean the end of the stream to `received_now`'s callers."""
     async with connected(pki) as (client, server, ours):
