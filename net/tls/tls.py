@@ -77,6 +77,16 @@ _NO_COMMON = (
     "there is no TLS version and cipher that both sides allow",
     SettingText("allow TLS 1.2 or 1.3 there, and look at {0} here", "ssl_ciphers"),
 )
+_FAILED_THERE = (  # with TLS 1.2 OpenSSL says no more to a client without a certificate
+    "it requires a client certificate and got none,"
+    " or there is no TLS version and cipher that both sides allow",
+    SettingText(
+        "set {0} and {1}, or allow TLS 1.2 or 1.3 there, and look at {2} here",
+        "ssl_certfile",
+        "ssl_keyfile",
+        "ssl_ciphers",
+    ),
+)
 _REASONS = {
     "WRONG_VERSION_NUMBER": _NOT_TLS,
     "HTTP_REQUEST": _NOT_TLS,
@@ -92,6 +102,7 @@ _REASONS = {
     "ALERT_DECRYPT_ERROR": _REFUSED_CERTIFICATE,
     "UNSUPPORTED_PROTOCOL": _NO_COMMON,
     "PROTOCOL_VERSION": _NO_COMMON,
+    "ALERT_HANDSHAKE_FAILURE": _FAILED_THERE,
     "HANDSHAKE_FAILURE": _NO_COMMON,
     "NO_SHARED_CIPHER": _NO_COMMON,
     "UNRECOGNIZED_NAME": (

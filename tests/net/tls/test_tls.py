@@ -258,6 +258,14 @@ async def test_a_client_that_is_not_trusted(pki: Pki, certificate: str | None) -
     assert words in str(reason)
 
 
+async def test_tls_1_2_says_that_a_client_certificate_may_be_missing(pki: Pki) -> None:
+    """It hears "handshake failure" and no more, and the error spoke of TLS versions and ciphers alone."""
+    context = client(cafile=pki.cafile)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    meeting = Meeting(context, server("required", cafile=pki.cafile, certfile=pki.broker))
+    await refused(meeting, "requires a client certificate and got none, or there is no TLS version")
+
+
 async def test_a_stream_that_broke_before_is_no_error_without_end(pki: Pki) -> None:
     """Trio's second error has no cause, and it was raised from itself: the search for a cause never ended."""
     ours, theirs = memory_stream_pair()
