@@ -172,6 +172,8 @@ def _detail(error: ssl.SSLError) -> str:
     """Return OpenSSL's own words, for searching, without its file names."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return str(error.verify_message)
+    if isinstance(error, ssl.SSLWantReadError):  # from a write
+        return "the peer asks for a renegotiation, which Kafka's clients do not do"
     return (error.reason or error.strerror or type(error).__name__).replace("_", " ").lower()
 
 

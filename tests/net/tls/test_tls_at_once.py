@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -208,6 +209,22 @@ async def test_a_cancelled_write_breaks_the_stream(pki: Pki) -> None:
 async def cancel_when_blocked(scope: trio.CancelScope) -> None:
     await trio.testing.wait_all_tasks_blocked()
     scope.cancel()
+
+
+async def test_renegotiation_is_refused_in_plain_words(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text was OpenSSL's "the operation did not complete (read)"."""
+
+    class Renegotiating:
+        def write(self, data: bytes) -> int:
+            error = ssl.SSLWantReadError("the operation did not complete (read)")
+            error.reason = ""  # as OpenSSL's errors have it
+            raise error
+
+    async with connected(pki) as (client, _, _socket):
+        monkeypatch.setattr(client, "_tls", Renegotiating())
+        assert send_now(client, [b"x"]) == 0
+        with pytest.raises(trio.BrokenResourceError, match="asks for a renegotiation"):
+            await send_parts(client, [b"x"])
 
 
 async def test_a_closed_stream_says_so(pki: Pki) -> None:
