@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -182,6 +183,8 @@ _JOINED_BYTES = 128 * 1024
 _AT_ONCE_BYTES = 64 * 1024
 """As much is encrypted and written without a pass of the loop."""
 _READ_BYTES = 64 * 1024
+_REPLY_BYTES = 4096
+"""A peer that asks for more replies, for example by asking for new keys, is not read until it takes them."""
 
 
 class TlsStream(trio.abc.Stream):
@@ -219,6 +222,7 @@ class TlsStream(trio.abc.Stream):
         )
         self._sending = trio.Lock()  # a reader writes, too, when the peer asks for new keys
         self._unsent = b""  # encrypted, and before what is in ``_outgoing``
+        self._reply_bytes = 0  # those among both that reading has made, for example for new keys
         self._is_ahead = False  # `send_now` has encrypted what `send_parts` gets next
         self._is_broken = False
         self._reason: KafkaError | None = None
@@ -244,9 +248,11 @@ class TlsStream(trio.abc.Stream):
             if not self._tls.server_side or self._tls.version() != "TLSv1.3":
                 await self._flush()
         except (ssl.SSLError, ssl.CertificateError, trio.BrokenResourceError) as error:
-            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                await self._flush()  # OpenSSL's alert
-            await trio.aclose_forcefully(self._stream)
+            try:
+                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    await self._flush()  # OpenSSL's alert
+            finally:  # also if that is cancelled
+                await trio.aclose_forcefully(self._stream)
             cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) else error
             raise explained(cause or error, self._peer) from cause
         except BaseException:
@@ -312,7 +318,10 @@ class TlsStream(trio.abc.Stream):
             self._unsent = self._unsent[os.write(self.socket_below.fileno(), self._unsent) :]
         except OSError:  # `_flush` meets it again
             return False
-        return not self._unsent
+        if self._unsent:
+            return False
+        self._reply_bytes = 0
+        return True
 
     async def _flush(self) -> None:
         async with self._sending:
@@ -320,6 +329,7 @@ class TlsStream(trio.abc.Stream):
                 raise trio.BrokenResourceError
             while data := self._unsent + self._outgoing.read():
                 self._unsent = b""
+                self._reply_bytes = 0
                 try:
                     await self._stream.send_all(data)
                 except trio.ClosedResourceError:
@@ -333,17 +343,20 @@ class TlsStream(trio.abc.Stream):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Wait for bytes; empty means that the peer ended the stream."""
-        while True:
-            waiting_bytes = self._outgoing.pending
-            if (data := self._read(max_bytes or _READ_BYTES)) is not None:
-                return data
+        if self._incoming.pending or self._tls.pending():
+            # Others have their turn although nothing is waited for. Not later: a reader in place would
+            # overtake bytes that are decrypted already.
+            await trio.lowlevel.checkpoint()
+        while (data := self._read(max_bytes or _READ_BYTES)) is None:
             try:
-                # What waited before is a sender's, or a broker's session tickets: see `shake_hands`.
-                if self._outgoing.pending > waiting_bytes:
+                # Small replies may go with the next request. To wait for room stops the reading, and a peer
+                # that reads nothing until its answer is taken would wait, too.
+                if self._reply_bytes and not self._is_flushed_now() and self._reply_bytes > _REPLY_BYTES:
                     await self._flush()
                 await self._feed()
             except trio.BrokenResourceError as error:
                 self._fail(error.__cause__, str(error))
+        return data
 
     def decrypted(self, data: Buffer) -> bytes:
         """Decrypt bytes that were read from ``socket_below``; an error is left to `receive_some`.
@@ -356,12 +369,22 @@ class TlsStream(trio.abc.Stream):
         with suppress(trio.BrokenResourceError):
             while piece := self._read(_READ_BYTES):
                 plain.append(piece)
+            if piece is None:
+                return b"".join(plain)
+        self._wake_reader()
         return b"".join(plain)
+
+    def _wake_reader(self) -> None:
+        """End its wait for bytes, which an error or the end has made useless: the peer may stay connected."""
+        assert self.socket_below is not None  # the bytes came from it
+        with suppress(OSError):  # it is closed, or broken as well
+            self.socket_below.shutdown(socket.SHUT_RD)
 
     def _read(self, most_bytes: int) -> bytes | None:
         """Return decrypted bytes, empty at the end of the stream; None if more have to come first."""
         if self._is_broken:
             self._fail(None)
+        pending = self._outgoing.pending
         try:
             return self._tls.read(most_bytes)
         except ssl.SSLWantReadError:
@@ -370,6 +393,8 @@ class TlsStream(trio.abc.Stream):
             if _is_end(error):
                 return b""
             self._fail(error)
+        finally:
+            self._reply_bytes += self._outgoing.pending - pending
 
     async def _feed(self) -> None:
         """Wait for bytes from below."""

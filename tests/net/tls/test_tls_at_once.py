@@ -236,3 +236,99 @@ async def test_a_closed_stream_says_so(pki: Pki) -> None:
             await send_parts(client, [b"x"])
         with pytest.raises(trio.ClosedResourceError):
             await client.receive_some()
+
+
+async def test_a_reader_goes_on_while_a_request_waits_for_room(pki: Pki) -> None:
+    """A broker that waits until its answer is taken reads no request: to write one first would never end."""
+    async with connected(pki, room_bytes=4096) as (client, server, _), trio.open_nursery() as nursery:
+        nursery.start_soon(server.send_all, bytes(1_000_000))
+        while send_now(client, [bytes(10_000)]):
+            pass
+        with trio.fail_after(60):
+            assert len(await read(client, 1_000_000)) == 1_000_000
+        nursery.cancel_scope.cancel()
+
+
+async def test_session_tickets_go_with_the_first_answer(pki: Pki) -> None:
+    """A client that has closed its end would answer them with a reset, and lose its last requests."""
+    async with connected(pki) as (client, server, ours), trio.open_nursery() as nursery:
+        nursery.start_soon(server.receive_some)
+        await trio.testing.wait_all_tasks_blocked()
+        ours.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            ours.recv(1)
+        await server.send_all(b"answer")
+        assert await client.receive_some() == b"answer"
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_error_read_in_place_wakes_the_reader(pki: Pki) -> None:
+    """The bytes that the reader's task waits for are gone, and the peer may keep the connection open."""
+    async with connected(pki) as (client, server, ours), trio.open_nursery() as nursery:
+        nursery.start_soon(receive_broken, client)
+        await trio.testing.wait_all_tasks_blocked()
+        await server.send_all(b"answer")
+        record = bytearray(ours.recv(65_536))
+        record[-1] ^= 1
+        assert client.decrypted(record) == b""
+
+
+async def receive_broken(stream: TlsStream) -> None:
+    with trio.fail_after(60), pytest.raises(trio.BrokenResourceError, match="bad record mac"):
+        await stream.receive_some()
+
+
+async def test_an_end_read_in_place_wakes_the_reader(pki: Pki) -> None:
+    """A closing alert need not be followed by the end of the stream below."""
+    ours, theirs = socket_pair()
+    trusted = TlsFiles(names=NAMES, cafile=pki.cafile)
+    own = server_context(TlsFiles(names=NAMES, certfile=pki.broker), client_auth="none")
+    client = TlsStream(stream_of(ours), client_context(trusted, check_hostname=True), "it", host="localhost")
+    server = trio.SSLStream(stream_of(theirs), own, server_side=True)
+    async with client, server, trio.open_nursery() as nursery:
+        nursery.start_soon(server.do_handshake)
+        await client.shake_hands()
+        await server.send_all(b"answer")
+        assert await client.receive_some() == b"answer"
+        nursery.start_soon(server.unwrap)  # it waits for the client's alert, too
+        await trio.testing.wait_all_tasks_blocked()
+        alert = ours.recv(65_536)
+        async with trio.open_nursery() as reading:
+            reading.start_soon(receive_end, client)
+            await trio.testing.wait_all_tasks_blocked()
+            assert client.decrypted(alert) == b""
+        nursery.cancel_scope.cancel()
+
+
+async def receive_end(stream: TlsStream) -> None:
+    with trio.fail_after(60):
+        assert await stream.receive_some() == b""
+
+
+async def test_bytes_that_are_there_give_others_their_turn(pki: Pki) -> None:
+    """The broker begins a new turn after each read, because other tasks have run meanwhile."""
+    async with connected(pki) as (client, server, _):
+        await server.send_all(bytes(48 * 1024))
+        assert await client.receive_some() == bytes(16 * 1024)
+        for _ in range(2):
+            with trio.testing.assert_checkpoints():
+                assert await client.receive_some() == bytes(16 * 1024)
+
+
+async def test_a_handshake_cancelled_while_it_sends_its_alert_closes_the_stream(pki: Pki) -> None:
+    """The socket stayed open until it was collected."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    trusted = TlsFiles(names=NAMES, cafile=pki.cafile)
+    client = TlsStream(ours, client_context(trusted, check_hostname=True), "the broker", host="localhost")
+
+    async def refuse_second() -> None:
+        ours.send_stream.send_all_hook = trio.sleep_forever
+
+    ours.send_stream.send_all_hook = refuse_second
+    await theirs.send_all(b"\x16\x03\x03\x00\x04\x63\x00\x00\x00")  # a message of an unknown type
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cancel_when_blocked, nursery.cancel_scope)
+        await client.shake_hands()
+    ours.send_stream.send_all_hook = None
+    with pytest.raises(trio.ClosedResourceError):
+        await ours.send_all(b"x")
