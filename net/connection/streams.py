@@ -216,7 +216,7 @@ class EagerReader:
     """Reads a response that arrives within microseconds, from a peer that usually responds that fast.
 
     Args:
-        stream: only from a socket, or a TLS stream over one, it reads anything.
+        stream: a socket, or a TLS stream over one; from any other nothing is read.
     """
 
     def __init__(self, stream: trio.abc.ReceiveStream) -> None:

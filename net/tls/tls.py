@@ -270,7 +270,7 @@ class TlsStream(trio.abc.Stream):
         """Send small parts if the socket takes them at once; see ``net.connection.streams.send_now``.
 
         What is encrypted cannot be taken back. Where the socket takes only some of it, 0 is returned, and the
-        rest waits for `send_parts`, which the caller calls next and with the same parts.
+        rest waits for `send_parts`. The caller must call that next, with the same parts, or close the stream.
         """
         size_bytes = sum(map(len, parts))
         if self.socket_below is None or self._unsent or not 0 < size_bytes <= _AT_ONCE_BYTES:
