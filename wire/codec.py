@@ -525,7 +525,7 @@ class _DecoderWriter(Source):
             for field in fields:
                 with self.block(f"{keyword} t{depth} == {field.tag}:"):
                     self.line(f"start{depth} = pos")
-                    if self.traced or self.is_request:  # they count, in variables of the function
+                    if self.traced or self.is_request:  # both use further variables of this function
                         self.field(field, depth)
                     else:
                         seldom = self.constant(_field_decoder(field, self.version), "S")
