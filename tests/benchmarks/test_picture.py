@@ -112,7 +112,11 @@ ROWS: dict[str, tuple[str, str, Callable[[float], str]]] = {
         "first_ack_ms",
         lambda ms: f"{ms:.0f}",
     ),
-    "waiting for each record at 1,000/s, median, ms": ("wait-0", "p50_ms", lambda ms: f"{ms:.2f}"),
+    "waiting for each record at 1,000/s, `linger_ms=0`, median, ms": (
+        "wait-0",
+        "p50_ms",
+        lambda ms: f"{ms:.2f}",
+    ),
 }
 
 
