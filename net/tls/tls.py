@@ -216,7 +216,7 @@ class TlsStream(trio.abc.Stream):
         self._receive = receiver(stream)
         self._peer = peer
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        name = None if host is None else _encoded(host)
+        name = None if host is None else _server_name(host)
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_side=host is None, server_hostname=name
         )
@@ -493,11 +493,11 @@ async def accept_tls(stream: trio.abc.Stream, context: ssl.SSLContext, peer: str
     return tls
 
 
-def _encoded(host: str) -> bytes:
-    """Encode a host name as IDNA 2008 demands, as trio does for a name that is looked up."""
+def _server_name(host: str) -> bytes:
+    """Encode a host name by IDNA 2008, as trio does to look it up; ``ssl`` would encode it by IDNA 2003."""
     if host.isascii():
         return host.encode()
-    import idna
+    import idna  # trio depends on it
 
     return idna.encode(host, uts46=True)
 

@@ -282,6 +282,13 @@ async def test_a_stream_that_broke_before_is_no_error_without_end(pki: Pki) -> N
     assert authentication_cause(itself) is None
 
 
+async def test_a_name_of_another_script_is_asked_for_in_ascii(pki: Pki) -> None:
+    """TLS knows no other names; the certificate here has another one."""
+    meeting = Meeting(client(cafile=pki.cafile), server(certfile=pki.broker))
+    error = await refused(meeting, "its certificate is for another name", host="bücher.example")
+    assert "xn--bcher-kva.example" in str(error)
+
+
 async def test_old_versions_are_not_spoken(pki: Pki) -> None:
     """TLS 1.2 is the oldest."""
     old = client(cafile=pki.cafile)
